@@ -1,0 +1,55 @@
+"""Which examples, if labelled, would most reduce my model's error on the data I care about?
+
+Names are loaded on first use: importing foresee is instant, importing torch is not.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foresee.checks import InputError as InputError
+    from foresee.scores import Decomposition as Decomposition
+    from foresee.scores import bald as bald
+    from foresee.scores import decompose as decompose
+    from foresee.scores import eer as eer
+    from foresee.scores import entropy as entropy
+    from foresee.scores import entropy_mc as entropy_mc
+    from foresee.scores import mebl as mebl
+    from foresee.scores import mell as mell
+    from foresee.scores import mezl as mezl
+    from foresee.strategies import Badge as Badge
+    from foresee.strategies import Coreset as Coreset
+    from foresee.strategies import Random as Random
+    from foresee.strategies import RetrainingEER as RetrainingEER
+    from foresee.strategies import TopK as TopK
+    from foresee.types import View as View
+
+_HOMES = {
+    "checks": ("InputError",),
+    "scores": (
+        "Decomposition",
+        "bald",
+        "decompose",
+        "eer",
+        "entropy",
+        "entropy_mc",
+        "mebl",
+        "mell",
+        "mezl",
+    ),
+    "strategies": ("Badge", "Coreset", "Random", "RetrainingEER", "TopK"),
+    "types": ("View",),
+}
+
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"foresee.{home}"), name)
+    raise AttributeError(f"module 'foresee' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,151 @@
+"""Checks of what users pass in, once, at the public edge: every message names the remedy."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foresee.kernels import tiled
+from foresee.types import Array
+
+
+class InputError(ValueError):
+    """An argument cannot be used; the message says which, why and what to do."""
+
+
+def array(name: str, value: Any, axes: str) -> None:
+    """Check kind, float type, rank and that no axis is empty; ``axes`` as in "n t c"."""
+    if not isinstance(value, np.ndarray | Tensor):
+        raise InputError(
+            f"{name} must be a NumPy array or a torch tensor [{axes}], got {type(value).__name__}"
+        )
+    if not is_float(value):
+        raise InputError(
+            f"{name} must hold probabilities as floats, got {value.dtype}: pass predicted "
+            "probabilities, not labels or counts"
+        )
+    shape = tuple(value.shape)
+    if len(shape) != len(axes.split()):
+        hint = ""
+        if axes == "n t c" and len(shape) == 2:
+            hint = ": one prediction per input has no draws; stack the predictions of several "
+            hint += "posterior draws along axis 1"
+        raise InputError(f"{name} must have shape [{axes}], got {list(shape)}{hint}")
+    for axis, size in zip(axes.split(), shape, strict=True):
+        if size == 0:
+            raise InputError(f"{name} is empty: axis {axis} of [{axes}] has length 0")
+    if shape[-1] < 2:
+        raise InputError(f"{name} has {shape[-1]} class; [{axes}] needs at least 2 classes")
+
+
+def draws(name: str, value: Any) -> None:
+    """Check the form of probabilities [n t c]; `rows_sum_to_one` checks their values."""
+    array(name, value, "n t c")
+    if value.shape[1] < 2:
+        raise InputError(
+            f"{name} has one draw (t = 1), so there is no posterior to learn from: pass at least "
+            "2 draws (MC dropout, an ensemble, a forest's trees), or rank by entropy(point)"
+        )
+
+
+def same_posterior(pool: Array, val: Array) -> None:
+    """Check that pool and val can come from the same draws."""
+    if type(pool) is not type(val) and not (
+        isinstance(pool, np.ndarray) and isinstance(val, np.ndarray)
+    ):
+        raise InputError(
+            f"pool is a {type(pool).__name__} and val is a {type(val).__name__}: pass two NumPy "
+            "arrays or two torch tensors"
+        )
+    for axis, name in ((1, "draws t"), (2, "classes c")):
+        if pool.shape[axis] != val.shape[axis]:
+            raise InputError(
+                f"pool and val must share {name}: pool is {list(pool.shape)}, val is "
+                f"{list(val.shape)}; predict both with the same draws of the same model"
+            )
+    if isinstance(pool, Tensor) and isinstance(val, Tensor) and pool.device != val.device:
+        raise InputError(
+            f"pool is on {pool.device} and val is on {val.device}: move one, val.to(pool.device)"
+        )
+
+
+def loss_matrix(loss: Any, classes: int) -> None:
+    """Check ℓ[y, a]: one row per class, one column per action, finite."""
+    shape = list(np.shape(loss))
+    if len(shape) != 2 or shape[0] != classes or shape[1] < 1:
+        raise InputError(
+            f"loss must have shape [c a] with c = {classes} rows, loss[y, a] being the cost of "
+            f"action a when the class is y; got {shape}"
+        )
+    if not np.isfinite(np.asarray(loss, dtype=np.float64)).all():
+        raise InputError("loss must be finite: replace NaN and infinity by large costs")
+
+
+def rows_sum_to_one(name: str, probs: Tensor, offset: int = 0) -> None:
+    """Check that values are probabilities; ``offset`` is the position of the first row."""
+    if not tiled.are_probabilities(probs, _tolerance(probs.dtype)):
+        raise InputError(_what_is_wrong(name, probs, offset))
+
+
+def count(name: str, size: Any, limit: int, of: str) -> None:
+    """Check 1 ≤ size ≤ limit."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {size!r}")
+    if size < 1:
+        raise InputError(f"{name} must be at least 1, got {size}")
+    if size > limit:
+        raise InputError(f"{name} = {size} is more than the {limit} points of {of}: ask for fewer")
+
+
+def is_float(value: Array) -> bool:
+    """Whether the array holds floating-point numbers."""
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    return value.dtype.kind == "f"
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return max(1e-4, 2 * torch.finfo(dtype).eps)
+
+
+def _what_is_wrong(name: str, probs: Tensor, offset: int) -> str:
+    probs = probs.double()
+    tolerance = _tolerance(torch.float32)
+
+    def first(bad: Tensor) -> str:
+        index = bad.nonzero()[0].tolist()
+        return f"{name}[{', '.join(map(str, [index[0] + offset, *index[1:]]))}]"
+
+    def sums_to_one(values: Tensor, axis: int = -1) -> bool:
+        return bool(((values.sum(axis) - 1).abs() <= 10 * tolerance).all())
+
+    if not bool(probs.isfinite().all()):
+        bad = ~probs.isfinite()
+        return (
+            f"{first(bad)} is {probs[bad][0].item()}: {name} must be finite; look for a diverged "
+            "model or an overflow in its softmax"
+        )
+    if bool((probs <= 0).all()) and sums_to_one(probs.exp()):
+        return f"{name} holds log-probabilities: pass their exp()"
+    negative, sums = probs < 0, probs.sum(-1)
+    if bool(((probs < 0) | (probs > 1)).any()) and not bool((sums - 1).abs().amax() <= tolerance):
+        lo, hi = probs.amin().item(), probs.amax().item()
+        return (
+            f"{name} holds values from {lo:.3g} to {hi:.3g} that look like logits: apply softmax "
+            "over the last axis first"
+        )
+    if bool(negative.any()):
+        return f"{first(negative)} is {probs[negative][0].item():.3g}: probabilities are never negative"
+    if probs.ndim == 3 and sums_to_one(probs, axis=1):
+        return (
+            f"{name} looks like [n c t], it sums to one over axis 1: swap its last two axes to "
+            "get [n t c]"
+        )
+    bad = (sums - 1).abs() > tolerance
+    value = sums[bad][0].item() if bool(bad.any()) else math.nan
+    return (
+        f"{first(bad)} sums to {value:.6g}, not to 1: pass probabilities over all classes on the "
+        "last axis"
+    )

@@ -1,0 +1,1 @@
+"""Reductions over the pairwise joint of labels: the specification, the tiles, the inner loops."""

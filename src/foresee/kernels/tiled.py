@@ -1,0 +1,268 @@
+"""Expected loss reductions by tiles: one matrix product, then one pass over it, bounded memory.
+
+The pool is cut into tiles of points and the validation set into blocks of targets; a tile times a
+block is small enough for the cache (on the CPU) and for the cap on scratch memory (anywhere).
+
+Formulas, with rows A = P/p̄ − 1 and B = Q/q̄ − 1 (see `elementwise`) and u = A·B / t:
+
+    log loss     mean_j I(Y_i; Y_j) = (1/m) Σ_j Σ_cc' p̄_ic q̄_jc' φ(u)
+    Brier loss   (1/m) Σ_j Σ_cc' p̄_ic q̄_jc'² u² = Σ_c p̄_ic ‖A_ic F / t‖²,  F Fᵀ = Σ_jc' q̄² Bᵀ B / m
+    any matrix   (1/m) Σ_j Σ_c p̄_ic max_a (D̄_ja + A_ic·D_ja / t)⁺,  D_ja = what action a would save
+    I(Y_i; θ)    Σ_c p̄_ic mean_t φ(A_ict)
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from foresee.kernels import elementwise
+
+X, Y = TypeVar("X"), TypeVar("Y")
+
+SCRATCH = 256 << 20
+"""Bytes of scratch memory a kernel may use unless told otherwise."""
+
+_CACHE_ENTRIES = 1 << 20  # products of 4 MiB and 2048 columns are the fastest on the CPU
+_COLUMNS = 2048
+_TEMPORARIES = 8  # products' worth of memory that the functions of `elementwise` hold at once
+
+
+def log_loss_reduction(
+    pool: Float[Tensor, "n t c"],
+    val: Float[Tensor, "m t c"],
+    scratch: int = SCRATCH,
+    product: torch.dtype | None = None,
+) -> Float[Tensor, "n"]:
+    """mean_j I(Y_i; Y_j). ``product``: round the factors of the matrix product to this type."""
+    ops, tiles = _ops(pool), _Tiles(pool, val, scratch)
+    binary = pool.shape[2] == 2
+    prepare = ops.standardised if binary else ops.deviations
+    blocks = []
+    for targets in val.split(tiles.targets):
+        rows, mean = _prepared(prepare, targets, rows=1 if binary else targets.shape[2])
+        weight = mean / len(val)
+        blocks.append(_Block(rows, (weight if binary else weight.view(-1),), product))
+    reduce = ops.binary_information if binary else ops.information
+    return _sweep(pool, tiles, prepare, blocks, reduce, rows=1 if binary else pool.shape[2])
+
+
+def brier_reduction(
+    pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """Expected reduction of the Brier loss; the validation set enters as one t×t matrix only."""
+    ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
+    t, c = pool.shape[1:]
+
+    def gram(share: Tensor) -> Tensor:
+        total = torch.zeros(t, t, dtype=torch.float64, device=share.device)
+        for targets in share.split(tiles.points):
+            rows, mean = _prepared(ops.deviations, targets, rows=c)
+            rows *= mean.view(-1, 1)
+            total += rows.T @ rows
+        return total
+
+    # A square root of the Gram matrix makes every score a sum of squares: never negative.
+    grams = _on_threads(gram, val.chunk(tiles.workers), tiles.workers)
+    values, vectors = torch.linalg.eigh(torch.stack(grams).sum(0) / len(val))
+    root = (vectors * values.clamp_min(0).sqrt()).T.to(pool.dtype)
+    return _sweep(pool, tiles, ops.deviations, [_Block(root)], ops.squares, rows=c)
+
+
+def matrix_loss_reduction(
+    pool: Float[Tensor, "n t c"], cost: Float[Tensor, "m t a"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """Expected reduction of the cost of the best action; ``cost`` is E[ℓ(Y_j, a) | θ_t]."""
+    ops, tiles = _ops(pool), _Tiles(pool, cost, scratch)
+    t, c = pool.shape[1:]
+    blocks = []
+    for targets in cost.split(tiles.targets):
+        best = targets.mean(1).argmin(1)[:, None, None].expand(-1, t, 1)
+        saved = (targets.gather(2, best) - targets) / len(cost)
+        mean = saved.mean(1)
+        rows = (saved - mean[:, None]).permute(2, 0, 1).reshape(-1, t)
+        blocks.append(_Block(rows, (mean.T.contiguous(),)))
+    return _sweep(pool, tiles, ops.deviations, blocks, ops.savings, rows=c)
+
+
+def parameter_information(
+    pool: Float[Tensor, "n t c"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """I(Y_i; θ): how far the draws diverge from their mean."""
+    ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
+    t, c = pool.shape[1:]
+    mean_over_draws = _Block(None, (pool.new_full((t,), 1 / t),))
+    return _sweep(pool, tiles, ops.deviations, [mean_over_draws], ops.information, rows=c)
+
+
+def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool:
+    """Whether no value is negative and the last axis sums to one; false for NaN."""
+    # On the CPU the compiled check is as fast on one core as torch's on two, and leaves no idle
+    # OpenMP thread spinning where the tiles are about to run.
+    return bool(_ops(probs).are_probabilities(_view(probs)(probs.contiguous()), tolerance))
+
+
+class _Block:
+    """Some targets: the factor B of the product u = A·B / t, and what the pass over u needs.
+
+    Without a factor, u is A itself.
+    """
+
+    def __init__(
+        self,
+        rows: Float[Tensor, "k t"] | None,
+        extra: tuple[Tensor, ...] = (),
+        product: torch.dtype | None = None,
+    ) -> None:
+        self.extra = extra
+        self.product = product
+        if rows is not None:
+            # 16-bit factors stay unscaled: divided by t they could fall below the type's range.
+            rows = rows / rows.shape[1] if product is None else rows.to(product)
+            self.columns = rows.T
+        self.width = 0 if rows is None else len(rows)
+
+    def times(self, rows: Float[Tensor, "r t"], out: Float[Tensor, "r k"]) -> None:
+        """Set ``out`` to u."""
+        if self.product is None:
+            torch.mm(rows, self.columns, out=out)
+            return
+        factor = rows.to(self.product)
+        if rows.is_cuda:
+            torch.mm(factor, self.columns, out_dtype=out.dtype, out=out)
+        else:
+            # CPUs multiply 16-bit numbers slower than floats, or not at all: same values, float32.
+            torch.mm(factor.float(), self.columns.float(), out=out)
+        out /= rows.shape[1]
+
+
+class _Tiles:
+    """How many points and targets a tile holds, and how many threads work on tiles."""
+
+    def __init__(
+        self, pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t a"], scratch: int
+    ) -> None:
+        t, c = pool.shape[1:]
+        a = val.shape[2]
+        plain = _ops(pool) is elementwise
+        self.workers = 1 if plain else torch.get_num_threads()
+        copies = _TEMPORARIES if plain else 2
+        entries = scratch // (pool.element_size() * copies * self.workers)
+        if pool.device.type == "cpu":
+            entries = min(entries, _CACHE_ENTRIES)
+        columns = _COLUMNS if pool.device.type == "cpu" else max(_COLUMNS, int(entries**0.5))
+        self.targets = max(1, min(len(val), columns // a))
+        self.points = max(1, entries // (c * max(self.targets * a, t)))
+
+
+def _sweep(
+    pool: Float[Tensor, "n t c"],
+    tiles: _Tiles,
+    prepare: Callable[..., None],
+    blocks: Sequence[_Block],
+    reduce: Callable[..., None],
+    rows: int,
+) -> Float[Tensor, "n"]:
+    """Prepare each tile (``rows`` rows a point), multiply it by each block, reduce the product.
+
+    Compiled functions take NumPy views, made once: every torch call gives up the GIL, and taking
+    it back costs two threads more than the arithmetic between.
+    """
+    n, t, c = pool.shape
+    view = _view(pool)
+    scores = pool.new_zeros(n)
+    points_seen, scores_seen = view(pool), view(scores)
+    extras_seen = [tuple(map(view, block.extra)) for block in blocks]
+    local = threading.local()
+
+    def buffers(size: int) -> tuple[Any, ...]:
+        # Kept from tile to tile: fresh pages for each would cost a tenth of the time.
+        if getattr(local, "size", None) != size:
+            factor, mean = pool.new_empty(size * rows, t), pool.new_empty(size, c)
+            u = {k: pool.new_empty(size * rows, k) for k in {b.width for b in blocks} if k}
+            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
+            local.size, local.buffers = size, (factor, view(factor), view(mean), u, u_seen)
+        return local.buffers  # type: ignore[no-any-return]
+
+    def score(start: int) -> None:
+        tile = slice(start, min(start + tiles.points, n))
+        factor, factor_seen, mean, u, u_seen = buffers(tile.stop - start)
+        prepare(points_seen[tile], factor_seen, mean)
+        for block, extra in zip(blocks, extras_seen, strict=True):
+            if block.width:
+                block.times(factor, u[block.width])
+            reduce(u_seen[block.width], *extra, mean, scores_seen[tile])
+
+    _on_threads(score, range(0, n, tiles.points), tiles.workers)
+    return scores
+
+
+def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> list[Y]:
+    """Map on threads that use one core each and take the next item when they are done."""
+    results: dict[int, Y] = {}
+    todo = iter(list(enumerate(items)))
+
+    def loop() -> None:
+        for position, item in todo:
+            results[position] = work(item)
+
+    threads = torch.get_num_threads()
+    with _full_precision():
+        if workers == 1:
+            loop()
+        else:
+            try:
+                with ThreadPoolExecutor(workers, "foresee", torch.set_num_threads, (1,)) as pool:
+                    for done in [pool.submit(loop) for _ in range(workers)]:
+                        done.result()
+            finally:
+                # Torch makes a thread's choice the default of threads to come: take that back.
+                torch.set_num_threads(threads)
+    return [results[position] for position in range(len(items))]
+
+
+def _prepared(
+    prepare: Callable[..., None], probs: Float[Tensor, "n t c"], rows: int
+) -> tuple[Float[Tensor, "r t"], Float[Tensor, "n c"]]:
+    n, t, c = probs.shape
+    space, mean = probs.new_empty(n * rows, t), probs.new_empty(n, c)
+    prepare(*map(_view(probs), (probs, space, mean)))
+    return space, mean
+
+
+def _ops(pool: Tensor) -> ModuleType:
+    if pool.device.type == "cpu" and pool.dtype == torch.float32:
+        return _compiled() or elementwise
+    return elementwise
+
+
+def _view(pool: Tensor) -> Callable[[Tensor], Any]:
+    """What the functions of `_ops` take: NumPy arrays if compiled, tensors if not."""
+    return (lambda x: x) if _ops(pool) is elementwise else Tensor.numpy
+
+
+@functools.cache
+def _compiled() -> ModuleType | None:
+    try:
+        from foresee.kernels import compiled
+    except ImportError:  # numba has no build for this Python: slower, same numbers
+        return None
+    return compiled
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Undo a caller's choice of TF32 or bfloat16 for float32 products: they would rank wrongly."""
+    chosen = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(chosen)

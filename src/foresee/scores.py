@@ -1,0 +1,175 @@
+"""Scores of pool points, from posterior draws alone. Larger = label first.
+
+``pool [n t c]`` and ``val [m t c]`` hold the predictions of the same t draws. NumPy arrays give
+NumPy arrays, torch tensors give tensors on the same device; float64 is computed in float64,
+anything else in float32.
+
+MELL, MEZL, MEBL and EER are expected loss reductions per validation example (Mussmann et al.
+2022, equation 1, divided by the number of validation points):
+
+    Σ_j min_a E[ℓ(Y_j, a)]  −  E_{Y_i} Σ_j min_a E[ℓ(Y_j, a) | Y_i]
+
+>>> import numpy as np
+>>> pool = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])
+>>> val = np.array([[[0.8, 0.2], [0.2, 0.8]]])
+>>> mell(pool, val).round(3)  # the draws disagree on the first point, and on the target with it
+array([0.119, 0.   ])
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foresee import checks
+from foresee.kernels import tiled
+from foresee.types import A, Array
+
+
+def mell(
+    pool: A, val: A, *, scratch: int = tiled.SCRATCH, product: torch.dtype | None = None
+) -> A:
+    """Expected reduction of the log loss, in nats: mean_j I(Y_i; Y_j).
+
+    The paper's Score_i = n_val H(Y_i) − Σ_j H(Y_j, Y_i) is m·MELL_i − Σ_j H(Y_j).
+
+    ``scratch`` caps the temporary memory in bytes. ``product=torch.float16`` or
+    ``torch.bfloat16`` rounds the factors of the matrix product (tensor cores on CUDA): error / sd
+    of scores about 1e-3 and 1e-2 in place of 1e-6.
+    """
+    if product not in (None, torch.float16, torch.bfloat16):
+        raise checks.InputError(
+            f"product must be None, torch.float16 or torch.bfloat16, got {product!r}"
+        )
+    if product is not None and "float64" in f"{pool.dtype} {val.dtype}":
+        raise checks.InputError(
+            f"product={product} rounds to 16 bits, but pool and val are float64: pass float32"
+        )
+    return _against_targets(
+        pool, val, scratch, lambda p, v: tiled.log_loss_reduction(p, v, scratch // 2, product)
+    )
+
+
+def mezl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
+    """Expected reduction of the zero-one loss, an error rate.
+
+    (1/m) Σ_j Σ_c [max_c' Pr(Y_j = c', Y_i = c) − Pr(Y_j = a*_j, Y_i = c)], a*_j the class
+    predicted now: exactly zero unless some label of i would change some prediction.
+    """
+    return _against_targets(
+        pool, val, scratch, lambda p, v: tiled.matrix_loss_reduction(p, 1 - v, scratch // 2)
+    )
+
+
+def mebl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
+    """Expected reduction of the Brier loss ‖prediction − onehot(y)‖².
+
+    O(c t²) for each pool or validation point: give it the whole validation set.
+    """
+    return _against_targets(
+        pool, val, scratch, lambda p, v: tiled.brier_reduction(p, v, scratch // 2)
+    )
+
+
+def eer(pool: A, val: A, *, loss: Any, scratch: int = tiled.SCRATCH) -> A:
+    """Expected reduction of any loss: ``loss[y, a]`` is the cost of action a when the class is y.
+
+    ``loss = 1 − I`` gives MEZL; a column more is an option to abstain.
+    """
+    checks.draws("val", val)
+    checks.loss_matrix(loss, classes=val.shape[2])
+
+    def kernel(p: Tensor, v: Tensor) -> Tensor:
+        return tiled.matrix_loss_reduction(p, v @ torch.as_tensor(loss).to(v), scratch // 2)
+
+    return _against_targets(pool, val, scratch, kernel)
+
+
+def bald(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -> A:
+    """I(Y_i; θ) in nats: what the label tells about the parameters. ``val`` is not used."""
+    return _stream(pool, scratch, lambda p: tiled.parameter_information(p, scratch // 2))
+
+
+def entropy_mc(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -> A:
+    """H(Y_i) in nats, of the mean over draws. ``val`` is not used."""
+    return _stream(pool, scratch, lambda p: torch.special.entr(p.mean(1)).sum(-1))
+
+
+def entropy(point: A, *, scratch: int = tiled.SCRATCH) -> A:
+    """H in nats of one prediction per input, ``point [n c]``: no posterior needed."""
+    checks.array("point", point, "n c")
+    return _stream(point, scratch, lambda p: torch.special.entr(p).sum(-1), name="point")
+
+
+@dataclass(frozen=True)
+class Decomposition(Generic[A]):
+    """What the label of each pool point tells, in nats [n].
+
+    total = entropy of the label = epistemic + aleatoric; epistemic = I(Y_i; θ) = relevant +
+    irrelevant, where relevant = mean_j I(Y_i; Y_j) and irrelevant = mean_j I(Y_i; θ | Y_j).
+    """
+
+    total: A
+    epistemic: A
+    aleatoric: A
+    relevant: A
+    irrelevant: A
+
+
+def decompose(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> Decomposition[A]:
+    """Split the entropy of each pool label into what helps on the targets and what does not."""
+    total = entropy_mc(pool, scratch=scratch)
+    epistemic = bald(pool, scratch=scratch)
+    relevant = mell(pool, val, scratch=scratch)
+    # Both are non-negative; only rounding could say otherwise.
+    aleatoric, irrelevant = (total - epistemic).clip(0), (epistemic - relevant).clip(0)
+    return Decomposition(total, epistemic, aleatoric, relevant, irrelevant)
+
+
+def _against_targets(
+    pool: A, val: A, scratch: int, kernel: Callable[[Tensor, Tensor], Tensor]
+) -> A:
+    checks.draws("pool", pool)
+    checks.draws("val", val)
+    checks.same_posterior(pool, val)
+    targets = _tensor(val)
+    checks.rows_sum_to_one("val", targets)
+    dtype = torch.promote_types(_compute_dtype(targets), _dtype(pool))
+    targets = targets.to(dtype).contiguous()
+    return _stream(pool, scratch, lambda p: kernel(p.to(dtype), targets))
+
+
+def _stream(
+    pool: A, scratch: int, kernel: Callable[[Tensor], Tensor], name: str = "pool"
+) -> A:
+    """Apply a kernel to the pool by chunks, so that no copy of a large pool is ever made."""
+    if name == "pool":
+        checks.draws(name, pool)
+    row_bytes = max(8, pool[:1].nbytes)
+    size = max(1, scratch // 4 // row_bytes)
+    parts = []
+    for start in range(0, len(pool), size):
+        chunk = _tensor(pool[start : start + size])
+        checks.rows_sum_to_one(name, chunk, offset=start)
+        parts.append(kernel(chunk.to(_compute_dtype(chunk)).contiguous()))
+    scores = torch.cat(parts)
+    return scores.numpy() if isinstance(pool, np.ndarray) else scores  # type: ignore[return-value]
+
+
+def _tensor(values: Array) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    if not (values.flags.writeable and values.dtype.isnative and min(values.strides) >= 0):
+        values = np.array(values, dtype=values.dtype.newbyteorder("="))
+    return torch.from_numpy(values)
+
+
+def _dtype(values: Array) -> torch.dtype:
+    return _tensor(values[:1]).dtype
+
+
+def _compute_dtype(values: Tensor) -> torch.dtype:
+    return torch.float64 if values.dtype == torch.float64 else torch.float32

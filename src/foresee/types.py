@@ -1,0 +1,134 @@
+"""The vocabulary of the library: axes, contracts and the values that travel between modules.
+
+Axes, one letter everywhere:
+
+    n  pool points            t  posterior draws      l  labelled points
+    m  validation points      c  classes              d  features
+    a  actions of a loss
+
+The validation set is an unlabelled sample of the data the model will meet: the target.
+
+``probs [n t c]``: ``probs[i, k]`` is the prediction of draw k for input i. Draw k is ONE parameter
+vector, the same for every input, every batch and every call; that is what ties a pool point to a
+validation point.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = NDArray[Any] | Tensor
+A = TypeVar("A", NDArray[Any], Tensor)
+"""The kind of array that came in is the kind that goes out."""
+Inputs: TypeAlias = Any
+"""Whatever the model reads: an array or a tensor with one row for each example."""
+
+
+class Score(Protocol):
+    """The worth of each pool point, from draws alone; larger = label first.
+
+    Row i of the result depends on row i of the pool only, so scores stream and shard.
+    """
+
+    def __call__(self, pool: Any, val: Any, /) -> Any:
+        """Map draws of the pool [n t c] and of the validation set [m t c] to scores [n]."""
+
+
+class Posterior(Protocol):
+    """A fitted model with uncertainty: the same draws at every input."""
+
+    def predict(self, inputs: Inputs, /) -> Array:
+        """Probabilities of every draw [n t c]."""
+
+    def point(self, inputs: Inputs, /) -> Array:
+        """Probabilities of the fitted model itself, without sampling [n c]."""
+
+    def embed(self, inputs: Inputs, /) -> Array:
+        """Penultimate representation [n d]."""
+
+
+class Sampler(Protocol):
+    """Fits a model to labelled data, then draws from its posterior."""
+
+    def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator, /) -> Posterior:
+        """Fit on the inputs and their labels [l]."""
+
+
+@dataclass(frozen=True)
+class View:
+    """All that a strategy may look at. No label of the pool is in it, so none can leak."""
+
+    posterior: Posterior
+    labelled: Inputs
+    labels: Array
+    pool: Inputs
+    val: Inputs
+
+
+class Strategy(Protocol):
+    """Chooses which pool points to label next."""
+
+    def __call__(
+        self, view: View, size: int, rng: np.random.Generator, /
+    ) -> NDArray[np.int64]:
+        """Return ``size`` distinct positions in ``view.pool``."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data split for active learning. Labels of the pool can only be bought from the oracle."""
+
+    n_classes: int
+    seed: Inputs
+    seed_labels: NDArray[np.int64]
+    pool: Inputs
+    val: Inputs
+    test: Inputs
+    test_labels: NDArray[np.int64]
+    oracle: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The sizes of an experiment, as in the paper's table of experimental parameters."""
+
+    dataset: str
+    shift: bool
+    image_size: int
+    classes: int
+    n_seed: int
+    n_val: int
+    n_pool: int
+    n_query: int
+    n_test: int
+    rounds: int
+    targets: int
+    candidates: int
+    draws: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named way to choose: how the posterior is drawn and how the picks are made."""
+
+    name: str
+    sampler: Sampler
+    strategy: Strategy
+
+
+Stage: TypeAlias = Literal["train", "sample", "score", "select"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of active learning did and how well the model did at its start."""
+
+    number: int
+    n_labelled: int
+    accuracy: float
+    picks: tuple[int, ...]
+    seconds: tuple[tuple[Stage, float], ...]
