@@ -41,7 +41,7 @@ _HOMES = {
     "types": ("View",),
 }
 
-__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:

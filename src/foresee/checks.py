@@ -50,24 +50,25 @@ def draws(name: str, value: Any) -> None:
         )
 
 
-def same_posterior(pool: Array, val: Array) -> None:
-    """Check that pool and val can come from the same draws."""
+def same_posterior(pool: Array, val: Array, name: str = "val") -> None:
+    """Check that pool and val, known to the caller as ``name``, can come from the same draws."""
     if type(pool) is not type(val) and not (
         isinstance(pool, np.ndarray) and isinstance(val, np.ndarray)
     ):
         raise InputError(
-            f"pool is a {type(pool).__name__} and val is a {type(val).__name__}: pass two NumPy "
+            f"pool is a {type(pool).__name__} and {name} is a {type(val).__name__}: pass two NumPy "
             "arrays or two torch tensors"
         )
-    for axis, name in ((1, "draws t"), (2, "classes c")):
+    for axis, what in ((1, "draws t"), (2, "classes c")):
         if pool.shape[axis] != val.shape[axis]:
             raise InputError(
-                f"pool and val must share {name}: pool is {list(pool.shape)}, val is "
+                f"pool and {name} must share {what}: pool is {list(pool.shape)}, {name} is "
                 f"{list(val.shape)}; predict both with the same draws of the same model"
             )
     if isinstance(pool, Tensor) and isinstance(val, Tensor) and pool.device != val.device:
         raise InputError(
-            f"pool is on {pool.device} and val is on {val.device}: move one, val.to(pool.device)"
+            f"pool is on {pool.device} and {name} is on {val.device}: move one, "
+            f"{name}.to(pool.device)"
         )
 
 
@@ -85,8 +86,11 @@ def loss_matrix(loss: Any, classes: int) -> None:
 
 def rows_sum_to_one(name: str, probs: Tensor, offset: int = 0) -> None:
     """Check that values are probabilities; ``offset`` is the position of the first row."""
-    if not tiled.are_probabilities(probs, _tolerance(probs.dtype)):
-        raise InputError(_what_is_wrong(name, probs, offset))
+    tolerance = max(1e-4, 2 * torch.finfo(probs.dtype).eps)
+    if probs.dtype.itemsize < 4:
+        probs = probs.float()
+    if not tiled.are_probabilities(probs, tolerance):
+        raise InputError(_what_is_wrong(name, probs.double(), tolerance, offset))
 
 
 def count(name: str, size: Any, limit: int, of: str) -> None:
@@ -99,6 +103,12 @@ def count(name: str, size: Any, limit: int, of: str) -> None:
         raise InputError(f"{name} = {size} is more than the {limit} points of {of}: ask for fewer")
 
 
+def byte_count(name: str, size: Any) -> None:
+    """Check an amount of memory."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InputError(f"{name} must be a whole number of bytes, at least 1, got {size!r}")
+
+
 def is_float(value: Array) -> bool:
     """Whether the array holds floating-point numbers."""
     if isinstance(value, Tensor):
@@ -106,20 +116,13 @@ def is_float(value: Array) -> bool:
     return value.dtype.kind == "f"
 
 
-def _tolerance(dtype: torch.dtype) -> float:
-    return max(1e-4, 2 * torch.finfo(dtype).eps)
-
-
-def _what_is_wrong(name: str, probs: Tensor, offset: int) -> str:
-    probs = probs.double()
-    tolerance = _tolerance(torch.float32)
-
+def _what_is_wrong(name: str, probs: Tensor, tolerance: float, offset: int) -> str:
     def first(bad: Tensor) -> str:
         index = bad.nonzero()[0].tolist()
         return f"{name}[{', '.join(map(str, [index[0] + offset, *index[1:]]))}]"
 
     def sums_to_one(values: Tensor, axis: int = -1) -> bool:
-        return bool(((values.sum(axis) - 1).abs() <= 10 * tolerance).all())
+        return bool(((values.sum(axis) - 1).abs() <= tolerance).all())
 
     if not bool(probs.isfinite().all()):
         bad = ~probs.isfinite()
@@ -137,7 +140,8 @@ def _what_is_wrong(name: str, probs: Tensor, offset: int) -> str:
             "over the last axis first"
         )
     if bool(negative.any()):
-        return f"{first(negative)} is {probs[negative][0].item():.3g}: probabilities are never negative"
+        value = probs[negative][0].item()
+        return f"{first(negative)} is {value:.3g}: probabilities are never negative"
     if probs.ndim == 3 and sums_to_one(probs, axis=1):
         return (
             f"{name} looks like [n c t], it sums to one over axis 1: swap its last two axes to "

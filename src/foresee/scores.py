@@ -29,9 +29,7 @@ from foresee.kernels import tiled
 from foresee.types import A, Array
 
 
-def mell(
-    pool: A, val: A, *, scratch: int = tiled.SCRATCH, product: torch.dtype | None = None
-) -> A:
+def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH, product: torch.dtype | None = None) -> A:
     """Expected reduction of the log loss, in nats: mean_j I(Y_i; Y_j).
 
     The paper's Score_i = n_val H(Y_i) − Σ_j H(Y_j, Y_i) is m·MELL_i − Σ_j H(Y_j).
@@ -134,6 +132,7 @@ def _against_targets(
 ) -> A:
     checks.draws("pool", pool)
     checks.draws("val", val)
+    checks.byte_count("scratch", scratch)
     checks.same_posterior(pool, val)
     targets = _tensor(val)
     checks.rows_sum_to_one("val", targets)
@@ -142,12 +141,11 @@ def _against_targets(
     return _stream(pool, scratch, lambda p: kernel(p.to(dtype), targets))
 
 
-def _stream(
-    pool: A, scratch: int, kernel: Callable[[Tensor], Tensor], name: str = "pool"
-) -> A:
+def _stream(pool: A, scratch: int, kernel: Callable[[Tensor], Tensor], name: str = "pool") -> A:
     """Apply a kernel to the pool by chunks, so that no copy of a large pool is ever made."""
     if name == "pool":
         checks.draws(name, pool)
+    checks.byte_count("scratch", scratch)
     row_bytes = max(8, pool[:1].nbytes)
     size = max(1, scratch // 4 // row_bytes)
     parts = []
@@ -156,7 +154,7 @@ def _stream(
         checks.rows_sum_to_one(name, chunk, offset=start)
         parts.append(kernel(chunk.to(_compute_dtype(chunk)).contiguous()))
     scores = torch.cat(parts)
-    return scores.numpy() if isinstance(pool, np.ndarray) else scores  # type: ignore[return-value]
+    return scores.numpy() if isinstance(pool, np.ndarray) else scores
 
 
 def _tensor(values: Array) -> Tensor:

@@ -72,9 +72,7 @@ class View:
 class Strategy(Protocol):
     """Chooses which pool points to label next."""
 
-    def __call__(
-        self, view: View, size: int, rng: np.random.Generator, /
-    ) -> NDArray[np.int64]:
+    def __call__(self, view: View, size: int, rng: np.random.Generator, /) -> NDArray[np.int64]:
         """Return ``size`` distinct positions in ``view.pool``."""
 
 

@@ -44,27 +44,27 @@ _P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7 = _PHI
 
 
 @intrinsic
-def _bits(typingctx, x):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    def bitcast(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _bits(typingctx, x):
+    def bitcast(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(int32))
 
     return int32(float32), bitcast
 
 
 @intrinsic
-def _float(typingctx, x):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    def bitcast(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _float(typingctx, x):
+    def bitcast(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(float32))
 
     return float32(int32), bitcast
 
 
 @_inline
-def _phi(u):  # type: ignore[no-untyped-def]
+def _phi(u):
     """φ(u) = (1+u) log(1+u) − u without a branch.
 
-    Write 1 + u = 2^k (1 + f) with 1 + f in [√½, √2). Then φ(u) = 2^k φ(f) + (1+u) k log 2 + 1 − 2^k,
-    and where k = 0, f is u itself: a small u loses no digit.
+    Write 1 + u = 2^k (1 + f) with 1 + f in [√½, √2). Then
+    φ(u) = 2^k φ(f) + (1+u) k log 2 + 1 − 2^k, and where k = 0, f is u itself: no digit is lost.
     """
     s = max(_ONE + u, _ZERO)
     bits = _bits(s)
@@ -76,7 +76,7 @@ def _phi(u):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def are_probabilities(probs, tolerance):  # type: ignore[no-untyped-def]
+def are_probabilities(probs, tolerance):
     """See `elementwise.are_probabilities`."""
     rows = probs.reshape(-1, probs.shape[-1])
     for r in range(len(rows)):
@@ -90,7 +90,7 @@ def are_probabilities(probs, tolerance):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def deviations(probs, rows, mean):  # type: ignore[no-untyped-def]
+def deviations(probs, rows, mean):
     """See `elementwise.deviations`."""
     n, t, c = probs.shape
     total = np.empty(c, np.float64)
@@ -108,7 +108,7 @@ def deviations(probs, rows, mean):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def standardised(probs, rows, pair):  # type: ignore[no-untyped-def]
+def standardised(probs, rows, pair):
     """See `elementwise.standardised`."""
     n, t, _ = probs.shape
     for i in range(n):
@@ -125,7 +125,7 @@ def standardised(probs, rows, pair):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def information(u, weight, mean, out):  # type: ignore[no-untyped-def]
+def information(u, weight, mean, out):
     """See `elementwise.information`."""
     n, c = mean.shape
     for i in range(n):
@@ -139,7 +139,7 @@ def information(u, weight, mean, out):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def binary_information(corr, val, pair, out):  # type: ignore[no-untyped-def]
+def binary_information(corr, val, pair, out):
     """See `elementwise.binary_information`."""
     n, m = corr.shape
     odds = np.sqrt(val[:, 1] / np.maximum(val[:, 0], _TINY))
@@ -157,7 +157,7 @@ def binary_information(corr, val, pair, out):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def squares(u, mean, out):  # type: ignore[no-untyped-def]
+def squares(u, mean, out):
     """See `elementwise.squares`."""
     n, c = mean.shape
     for i in range(n):
@@ -171,7 +171,7 @@ def squares(u, mean, out):  # type: ignore[no-untyped-def]
 
 
 @_compile
-def savings(u, saving, mean, out):  # type: ignore[no-untyped-def]
+def savings(u, saving, mean, out):
     """See `elementwise.savings`."""
     n, c = mean.shape
     actions, targets = saving.shape

@@ -84,9 +84,7 @@ def binary_information(
     out += pair[:, 0] * rare + pair[:, 1] * usual
 
 
-def squares(
-    u: Float[Tensor, "r k"], mean: Float[Tensor, "n c"], out: Float[Tensor, "n"]
-) -> None:
+def squares(u: Float[Tensor, "r k"], mean: Float[Tensor, "n c"], out: Float[Tensor, "n"]) -> None:
     """Add Σ_c p̄_c Σ_k u_ck²."""
     out += (mean * u.square().sum(1).view_as(mean)).sum(1)
 

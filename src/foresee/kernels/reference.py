@@ -12,41 +12,42 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from numpy import ndarray as Array
 from scipy.special import entr, rel_entr
 
-Risk = Callable[[Float[Array, "*rows c"]], Float[Array, "*rows"]]
+Risk = Callable[[Float[np.ndarray, "*rows c"]], Float[np.ndarray, "*rows"]]
 """min_a E[ℓ(Y, a)] of a label Y with the given probabilities."""
 
 
-def log_risk(probs: Float[Array, "*rows c"]) -> Float[Array, "*rows"]:
+def log_risk(probs: Float[np.ndarray, "*rows c"]) -> Float[np.ndarray, "*rows"]:
     """Log loss: the best prediction is the distribution itself, its risk the entropy."""
     return entr(probs).sum(-1)
 
 
-def zero_one_risk(probs: Float[Array, "*rows c"]) -> Float[Array, "*rows"]:
+def zero_one_risk(probs: Float[np.ndarray, "*rows c"]) -> Float[np.ndarray, "*rows"]:
     """Zero-one loss: predict the likeliest class."""
     return 1 - probs.max(-1)
 
 
-def brier_risk(probs: Float[Array, "*rows c"]) -> Float[Array, "*rows"]:
+def brier_risk(probs: Float[np.ndarray, "*rows c"]) -> Float[np.ndarray, "*rows"]:
     """Brier loss ‖a − onehot(y)‖²: the best prediction is the distribution itself."""
     return 1 - (probs**2).sum(-1)
 
 
-def matrix_risk(loss: Float[Array, "c a"]) -> Risk:
+def matrix_risk(loss: Float[np.ndarray, "c a"]) -> Risk:
     """Loss matrix ℓ[y, a]: take the cheapest action."""
     return lambda probs: (probs @ loss).min(-1)
 
 
-def joint(pool: Float[Array, "n t c"], val: Float[Array, "m t c"]) -> Float[Array, "n m c c"]:
+def joint(
+    pool: Float[np.ndarray, "n t c"], val: Float[np.ndarray, "m t c"]
+) -> Float[np.ndarray, "n m c c"]:
     """Pr(Y_i = c, Y_j = c'): labels are independent given the draw."""
-    return np.einsum("itc,jtd->ijcd", pool, val, dtype=np.float64) / pool.shape[1]
+    return np.einsum("itc,jtd->ijcd", *map(np.float64, (pool, val)), optimize=True) / pool.shape[1]
 
 
 def expected_loss_reduction(
-    pool: Float[Array, "n t c"], val: Float[Array, "m t c"], risk: Risk
-) -> Float[Array, "n"]:
+    pool: Float[np.ndarray, "n t c"], val: Float[np.ndarray, "m t c"], risk: Risk
+) -> Float[np.ndarray, "n"]:
     """Equation 1, divided by m."""
     pool, val = pool.astype(np.float64), val.astype(np.float64)
     now = risk(val.mean(1)).mean()
@@ -58,36 +59,38 @@ def expected_loss_reduction(
 
 
 def paper_mell(
-    pool: Float[Array, "n t c"], val: Float[Array, "m t c"]
-) -> Float[Array, "n"]:
+    pool: Float[np.ndarray, "n t c"], val: Float[np.ndarray, "m t c"]
+) -> Float[np.ndarray, "n"]:
     """The paper's Score_i for MELL: m H(Y_i) − Σ_j H(Y_j, Y_i)."""
     marginal = log_risk(pool.astype(np.float64).mean(1))
     return len(val) * marginal - entr(joint(pool, val)).sum((1, 2, 3))
 
 
 def paper_mezl(
-    pool: Float[Array, "n t c"], val: Float[Array, "m t c"]
-) -> Float[Array, "n"]:
+    pool: Float[np.ndarray, "n t c"], val: Float[np.ndarray, "m t c"]
+) -> Float[np.ndarray, "n"]:
     """The paper's Score_i for MEZL: Σ_c Σ_j max_c' Pr(Y_j = c', Y_i = c) − m."""
     return joint(pool, val).max(-1).sum((1, 2)) - len(val)
 
 
-def bald(pool: Float[Array, "n t c"]) -> Float[Array, "n"]:
+def bald(pool: Float[np.ndarray, "n t c"]) -> Float[np.ndarray, "n"]:
     """I(Y_i; θ), the mean divergence of the draws from their mean."""
     pool = pool.astype(np.float64)
     return rel_entr(pool, pool.mean(1, keepdims=True)).sum(-1).mean(-1)
 
 
 def irrelevant_information(
-    pool: Float[Array, "n t c"], val: Float[Array, "m t c"]
-) -> Float[Array, "n"]:
+    pool: Float[np.ndarray, "n t c"], val: Float[np.ndarray, "m t c"]
+) -> Float[np.ndarray, "n"]:
     """mean_j I(Y_i; θ | Y_j): reweight the draws by each label of j, then BALD under them."""
     pool, val = pool.astype(np.float64), val.astype(np.float64)
     total = np.zeros(len(pool))
     for draws in val:
         for likelihood in draws.T:
-            weight = likelihood / max(likelihood.sum(), np.finfo(float).tiny)
-            mean = np.einsum("t,itc->ic", weight, pool)
-            divergence = rel_entr(pool, mean[:, None]).sum(-1)
-            total += likelihood.mean() * np.where(weight > 0, weight * divergence, 0).sum(-1)
+            seen = likelihood > 0
+            if seen.any():
+                weight = likelihood[seen] / likelihood.sum()
+                mean = np.einsum("t,itc->ic", weight, pool[:, seen])
+                divergence = rel_entr(pool[:, seen], mean[:, None]).sum(-1)
+                total += likelihood.mean() * (divergence @ weight)
     return total / len(val)

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from foresee.kernels import elementwise
 
-X, Y = TypeVar("X"), TypeVar("Y")
+X = TypeVar("X")
+Y = TypeVar("Y")
 
 SCRATCH = 256 << 20
 """Bytes of scratch memory a kernel may use unless told otherwise."""
@@ -189,7 +190,7 @@ def _sweep(
             u = {k: pool.new_empty(size * rows, k) for k in {b.width for b in blocks} if k}
             u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
             local.size, local.buffers = size, (factor, view(factor), view(mean), u, u_seen)
-        return local.buffers  # type: ignore[no-any-return]
+        return local.buffers
 
     def score(start: int) -> None:
         tile = slice(start, min(start + tiles.points, n))
@@ -218,11 +219,14 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
         if workers == 1:
             loop()
         else:
+            executor = ThreadPoolExecutor(workers, "foresee", torch.set_num_threads, (1,))
             try:
-                with ThreadPoolExecutor(workers, "foresee", torch.set_num_threads, (1,)) as pool:
-                    for done in [pool.submit(loop) for _ in range(workers)]:
-                        done.result()
+                for done in [executor.submit(loop) for _ in range(workers)]:
+                    done.result()
             finally:
+                for _ in todo:  # after an error or Ctrl-C, threads find nothing more to do
+                    pass
+                executor.shutdown()
                 # Torch makes a thread's choice the default of threads to come: take that back.
                 torch.set_num_threads(threads)
     return [results[position] for position in range(len(items))]

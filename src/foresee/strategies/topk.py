@@ -1,18 +1,27 @@
-"""Strategies that score every point by itself: the highest scores win."""
+"""Strategies that look at every point by itself: the highest scores win, or chance does."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import checks
-from foresee.types import Score, View
+from foresee.types import Array, Score, View
 
 CHUNK = 64 << 20
 """Bytes of pool predictions that are held at once."""
+
+
+@dataclass(frozen=True)
+class Random:
+    """Label points drawn uniformly at random."""
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return ``size`` distinct positions."""
+        checks.count("size", size, len(view.pool), of="the pool")
+        return rng.choice(len(view.pool), size, replace=False)
 
 
 @dataclass(frozen=True)
@@ -21,10 +30,10 @@ class TopK:
 
     ``candidates`` (J in the paper) and ``targets`` (L) draw random subsets of the pool and of the
     validation set; None takes all, ``targets=0`` is for scores that look at no target.
-    ``point=True`` gives the score the point predictions [n c] in place of draws.
+    ``point=True`` scores the point predictions [n c] in place of draws.
 
-    The pool streams through in chunks of ``chunk`` bytes of predictions (or of the targets' size,
-    if that is larger), so memory does not grow with it. Equal scores are ordered at random.
+    The pool streams through in chunks of ``chunk`` bytes of predictions, or of the targets' size
+    if that is larger: memory does not grow with the pool. Equal scores are ordered at random.
     """
 
     score: Score
@@ -33,9 +42,13 @@ class TopK:
     point: bool = False
     chunk: int = CHUNK
 
-    def __call__(
-        self, view: View, size: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def __post_init__(self) -> None:
+        if self.candidates is not None and self.candidates < 1:
+            raise checks.InputError(f"candidates must be None or at least 1, got {self.candidates}")
+        if self.targets is not None and self.targets < 0:
+            raise checks.InputError(f"targets must be None or at least 0, got {self.targets}")
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates, best first."""
         n = len(view.pool)
         checks.count("size", size, n, of="the pool")
@@ -43,19 +56,31 @@ class TopK:
             checks.count("size", size, self.candidates, of="the candidates")
         order = rng.permutation(n)[: self.candidates]
         scores = self._scores(view, order, rng)
-        # The order is random and the sort stable: ties fall to the generator.
+        # The order is random and the sort is stable: ties fall to the generator.
         return order[np.argsort(-scores, kind="stable")[:size]]
 
     def _scores(
         self, view: View, order: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
         predict = view.posterior.point if self.point else view.posterior.predict
-        against: tuple[Any, ...] = ()
+        val: tuple[Any, ...] = ()
         if not self.point:
-            against = (None if self.targets == 0 else predict(self._targets(view, rng)),)
-        parts, size = [], 1
-        for start in _growing(len(order), lambda: size):
-            probs = predict(_rows(view.pool, order[start : start + size]))
-            parts.append(_numpy(self.score(probs, *against)))
-            size = self._rows_per_chunk(probs, *against)
+            val = (None if self.targets == 0 else predict(self._draw_targets(view, rng)),)
+        parts, start, rows = [], 0, 1
+        while start < len(order):
+            probs = predict(view.pool[order[start : start + rows]])
+            parts.append(_numpy(self.score(probs, *val)))
+            start += len(probs)
+            # A score prepares its targets on every call: chunks at least as large repay that.
+            budget = max([self.chunk, *(v.nbytes for v in val if v is not None)])
+            rows = max(1, budget // (probs.nbytes // len(probs)))
         return np.concatenate(parts)
+
+    def _draw_targets(self, view: View, rng: np.random.Generator) -> Any:
+        if self.targets is None or self.targets >= len(view.val):
+            return view.val
+        return view.val[rng.choice(len(view.val), self.targets, replace=False)]
+
+
+def _numpy(values: Array) -> NDArray[Any]:
+    return values.cpu().numpy() if isinstance(values, Tensor) else values

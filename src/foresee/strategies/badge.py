@@ -1,0 +1,107 @@
+"""BADGE: a batch of gradients that are large and unlike each other.
+
+Ash et al. 2020, arXiv:1906.03671. If the predicted class of point i were its label, the gradient of
+the loss at the last layer would be g_i = r_i ⊗ h_i, with r = p − onehot(argmax p) and h the
+embedding. The batch is a k-means++ seeding of the g: a first one at random, then each point with
+probability ∝ D², its squared distance to the nearest pick.
+
+The g have c·d entries but are never formed: ⟨g_i, g_j⟩ = ⟨r_i, r_j⟩⟨h_i, h_j⟩. D² only falls, so
+old values serve to propose points; accepted with chance D²(now) / D²(old), they follow the exact
+law, and all points catch up with many picks at once, in one matrix product.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee import checks
+from foresee.kernels import tiled
+from foresee.strategies.coreset import approach, matrix
+from foresee.types import View
+
+PROPOSALS = 64
+"""Points proposed from the same D²; those accepted are then taken into account together."""
+
+_RESOLUTION = 2e-6  # of float32 products, with a margin: what is closer than that is the same
+
+
+@dataclass(frozen=True)
+class Badge:
+    """k-means++ seeding of the gradients that the predicted classes would cause."""
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in the pool, in the order they were drawn."""
+        checks.count("size", size, len(view.pool), of="the pool")
+        probs = view.posterior.point(view.pool)
+        checks.array("posterior.point(pool)", probs, "n c")
+        probs = matrix("posterior.point(pool)", probs)
+        checks.rows_sum_to_one("posterior.point(pool)", probs)
+        embeddings = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))
+        with tiled._full_precision():
+            return _seeding(_Gradients(probs, embeddings), size, rng)
+
+
+class _Gradients:
+    """The vectors r_i ⊗ h_i by their factors."""
+
+    def __init__(self, probs: Float[Tensor, "n c"], embeddings: Float[Tensor, "n d"]) -> None:
+        predicted = torch.nn.functional.one_hot(probs.argmax(1), probs.shape[1])
+        self.r = (probs - predicted).float()
+        self.h = embeddings.float()
+        norms = torch.linalg.vector_norm(self.r, dim=1) * torch.linalg.vector_norm(self.h, dim=1)
+        # A little short, so that the distance between equal points is zero, not rounding noise.
+        self.squares = norms.square_() * (1 - _RESOLUTION)
+
+    def squared(self, i: Any, j: Any) -> Float[Tensor, "i j"]:
+        """‖g_i − g_j‖² between the points at positions i and those at j."""
+        products = (self.r[i] @ self.r[j].T).mul_(self.h[i] @ self.h[j].T)
+        sums: Tensor = self.squares[i, None] + self.squares[j]
+        return sums.sub_(products, alpha=2).clamp_(min=0)
+
+
+def _seeding(gradients: _Gradients, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    n = len(gradients.h)
+    nearest = torch.full((n,), torch.inf)
+    fresh = rng.integers(n, size=1)
+    picks = fresh
+    while len(picks) < size:
+        _add_centres(nearest, gradients, fresh)
+        if not bool(nearest.any()):
+            # Every point equals a pick.
+            others = np.setdiff1d(np.arange(n), picks)
+            fresh = rng.choice(others, size - len(picks), replace=False)
+        else:
+            fresh = _draw(nearest.numpy(), gradients, rng)[: size - len(picks)]
+        picks = np.append(picks, fresh)
+    return picks
+
+
+def _add_centres(
+    nearest: Float[Tensor, "n"], gradients: _Gradients, centres: NDArray[np.int64]
+) -> None:
+    approach(nearest, len(centres), lambda i, j: gradients.squared(i, centres[j]))
+    nearest[centres] = 0
+
+
+def _draw(
+    stale: NDArray[np.float32], gradients: _Gradients, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw a few points, each ∝ D² given those before; the first proposal is always accepted."""
+    cumulative = np.cumsum(stale, dtype=np.float64)
+    levels = rng.random(PROPOSALS) * cumulative[-1]
+    proposals = np.searchsorted(cumulative, levels, side="right")  # never one with D² = 0
+    between = gradients.squared(proposals, proposals).numpy()
+    current = stale[proposals]
+    needed = rng.random(PROPOSALS) * current
+    accepted: list[int] = []
+    for k, proposal in enumerate(proposals):
+        if needed[k] < current[k]:
+            accepted.append(proposal)
+            np.minimum(current, between[k], out=current)
+            current[proposals == proposal] = 0
+    return np.array(accepted)

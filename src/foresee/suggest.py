@@ -1,0 +1,194 @@
+"""From files of predictions to a file of picks, for models that live elsewhere.
+
+A pool larger than memory is read by chunks; a result is written whole or not at all.
+"""
+
+import mmap
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foresee import checks, scores
+from foresee.checks import InputError
+from foresee.seeding import generator
+
+CHUNK = 16 << 20
+"""Bytes of the pool scored between two reports of progress."""
+
+MEANING = {
+    "mell": "expected reduction of the log loss, in nats",
+    "mezl": "expected reduction of the error rate",
+    "mebl": "expected reduction of the Brier loss",
+    "bald": "information about the model, in nats",
+    "entropy_mc": "entropy of the mean prediction, in nats",
+    "entropy": "entropy of the prediction, in nats",
+}
+NEEDS_TARGET = ("mell", "mezl", "mebl")
+
+
+def read(argument: str, source: str) -> NDArray[Any]:
+    """Map ``file.npy``, or load ``file.npz`` or ``file.npz:name``."""
+    path, name = _split(source)
+    if path.is_dir():
+        raise InputError(f"{argument} must be a file, but {path} is a folder: name a file in it")
+    if not path.exists():
+        raise InputError(f"{argument}: there is no file {path}: check the path")
+    if path.suffix not in (".npy", ".npz"):
+        raise InputError(
+            f"{argument} must be a .npy or .npz file, got {path}: write one with numpy.save"
+        )
+    try:
+        if path.suffix == ".npy":
+            return np.lib.format.open_memmap(path, mode="r")
+        return _from_archive(argument, path, name)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file raises ValueError, BadZipFile, zlib.error, ...
+        reason = str(error) or type(error).__name__
+        raise InputError(
+            f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array; "
+            "write it again with numpy.save"
+        ) from error
+
+
+def check(pool: NDArray[Any], target: NDArray[Any] | None, score: str, k: int) -> None:
+    """Check all that can be known before the values are read."""
+    if score == "entropy":
+        if pool.ndim == 3:
+            raise InputError(
+                f"pool must hold one prediction per input [n c] for --score entropy, got draws "
+                f"{list(pool.shape)}: use --score entropy_mc"
+            )
+        checks.array("pool", pool, "n c")
+    else:
+        checks.draws("pool", pool)
+    checks.count("k", k, len(pool), of="the pool")
+    if score not in NEEDS_TARGET:
+        return
+    if target is None:
+        raise InputError(
+            f"--target is needed by --score {score}, the {MEANING[score].split(',')[0]} on the "
+            "data you care about: pass predictions for an unlabelled sample of it, or use --score "
+            "bald"
+        )
+    checks.draws("target", target)
+    checks.same_posterior(pool, target, name="target")
+
+
+def stream(
+    pool: NDArray[Any],
+    target: NDArray[Any] | None,
+    score: str,
+    scratch: int,
+    advance: Callable[[int], object] = lambda done: None,
+) -> NDArray[Any]:
+    """Score the pool by chunks; ``advance`` hears how many rows are done after each."""
+    function = getattr(scores, score)
+    targets = () if target is None else (_in_memory(target),)
+    for values in targets:
+        checks.rows_sum_to_one("target", torch.from_numpy(values))
+    # A score prepares its targets on every call: chunks at least as large repay that.
+    size = max([min(CHUNK, scratch // 4), *(t.nbytes for t in targets)])
+    rows = max(1, size // pool[:1].nbytes)
+    parts = []
+    for start in range(0, len(pool), rows):
+        chunk = _in_memory(pool[start : start + rows])
+        _release_pages(pool)
+        try:
+            parts.append(function(chunk, *targets, scratch=scratch))
+        except InputError:
+            # The score counts rows from the start of the chunk; people count from that of the file.
+            checks.rows_sum_to_one("pool", torch.from_numpy(chunk), offset=start)
+            raise
+        advance(start + len(chunk))
+    return np.concatenate(parts)
+
+
+def rank(values: NDArray[Any], k: int, seed: int) -> NDArray[np.int64]:
+    """Return the positions of the k largest values, best first; ties fall to the seed."""
+    order = generator(seed, "ties").permutation(len(values))
+    return order[np.argsort(-values[order], kind="stable")[:k]]
+
+
+def to_csv(values: NDArray[Any], picks: NDArray[np.int64]) -> str:
+    """Write the picks as a table, one line each."""
+    lines = (f"{i},{values[i]!s},{place}\n" for place, i in enumerate(picks, start=1))
+    return "index,score,rank\n" + "".join(lines)
+
+
+def check_out(out: Path, sources: Sequence[str]) -> None:
+    """Fail before the work is done, not after it, where its result could not be written."""
+    if out.is_dir():
+        raise InputError(f"--out must be a file, but {out} is a folder: name a file in it")
+    if not out.parent.is_dir():
+        raise InputError(f"--out: there is no folder {out.parent}: create it, or choose another")
+    if out.exists() and not out.is_file():
+        raise InputError(f"--out: {out} is not a regular file: drop --out and redirect stdout")
+    if out.exists() and any(out.samefile(_split(source)[0]) for source in sources):
+        raise InputError(f"--out would overwrite the input {out}: choose another file")
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise InputError(
+            f"--out: cannot write in the folder {out.parent} ({error.strerror}): choose another"
+        ) from error
+
+
+def write(out: Path, text: str) -> None:
+    """Write the file whole or leave things as they were."""
+    out = Path(os.path.realpath(out))  # through a link, as a plain write would
+    # Not from tempfile: its files are closed to everybody else, and would stay so.
+    temporary = out.with_name(f".foresee-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, out)
+    except OSError as error:
+        raise InputError(
+            f"--out: {out} could not be written ({error.strerror}): make room or choose another "
+            "folder"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _split(source: str) -> tuple[Path, str | None]:
+    path, colon, name = source.partition(".npz:")
+    return (Path(f"{path}.npz"), name) if colon else (Path(source), None)
+
+
+def _from_archive(argument: str, path: Path, name: str | None) -> NDArray[Any]:
+    # Opened here: numpy leaves a damaged archive open.
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = archive.files
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name not in names:
+            wanted = "one array" if name is None else f"an array {name!r}"
+            raise InputError(
+                f"{argument} must be {wanted}, but {path} holds {', '.join(names) or 'none'}: pick "
+                f"one, as in {path}:{names[0] if names else 'name'}"
+            )
+        return np.asarray(archive[name])
+
+
+def _in_memory(rows: NDArray[Any]) -> NDArray[Any]:
+    """Copy to what torch takes as it is: contiguous, native byte order, 64 bits at most."""
+    dtype = rows.dtype.newbyteorder("=") if rows.itemsize <= 8 else np.dtype(np.float64)
+    return np.array(rows, dtype=dtype, order="C")
+
+
+def _release_pages(pool: NDArray[Any]) -> None:
+    """Give back what was read of a mapped file: it would count as ours until memory runs short."""
+    pages: Any = pool.base
+    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)

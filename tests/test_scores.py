@@ -1,0 +1,293 @@
+"""Scores and their kernels against the float64 specification, identities and hard cases."""
+
+import resource
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import foresee
+from foresee import bald, decompose, eer, entropy, entropy_mc, mebl, mell, mezl
+from foresee.kernels import elementwise, reference, tiled
+from foresee.testing import check_score, random_draws
+
+RISKS = {
+    mell: reference.log_risk,
+    mezl: reference.zero_one_risk,
+    mebl: reference.brier_risk,
+}
+
+
+def any_loss(pool, val, **options):
+    """A loss matrix without symmetry and with an action to abstain."""
+    return eer(pool, val, loss=costs(pool.shape[2]), **options)
+
+
+def costs(classes):
+    matrix = np.random.default_rng(classes).uniform(0, 3, (classes, classes + 1))
+    np.fill_diagonal(matrix, 0)
+    matrix[:, -1] = 0.4
+    return matrix
+
+
+def pair(c, spread=1.0, n=300, m=20, t=50, dtype=np.float64):
+    rng = np.random.default_rng(c)
+    pool, val = random_draws(rng, n, t, c, spread), random_draws(rng, m, t, c, spread)
+    return pool.astype(dtype), val.astype(dtype)
+
+
+def overlap(one, other):
+    """Shared fraction of the top 10 %."""
+    k = len(one) // 10
+    return len(set(np.argsort(-one)[:k]) & set(np.argsort(-other)[:k])) / k
+
+
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc])
+def test_laws(score, backend):
+    # The expected loss of a matrix and the entropy are differences of larger numbers.
+    error = {any_loss: 1e-4, mezl: 3e-5}.get(score, 1e-5)
+    check_score(score, class_symmetric=score is not any_loss, float32_error=error)
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 31])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
+@pytest.mark.parametrize("score", RISKS)
+def test_float64_is_the_specification(score, c, spread):
+    pool, val = pair(c, spread)
+    expected = reference.expected_loss_reduction(pool, val, RISKS[score])
+    np.testing.assert_allclose(score(pool, val), expected, rtol=0, atol=2e-14)
+
+
+@pytest.mark.parametrize("c", [2, 5])
+def test_any_loss_matrix(c, backend):
+    pool, val = pair(c, 3.0)
+    expected = reference.expected_loss_reduction(pool, val, reference.matrix_risk(costs(c)))
+    np.testing.assert_allclose(any_loss(pool, val), expected, atol=2e-14)
+    single = any_loss(pool.astype(np.float32), val.astype(np.float32))
+    np.testing.assert_allclose(single, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("c", [2, 7])
+def test_zero_one_matrix_gives_mezl(c):
+    pool, val = pair(c, 3.0)
+    np.testing.assert_allclose(eer(pool, val, loss=1 - np.eye(c)), mezl(pool, val), atol=1e-15)
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 40])
+@pytest.mark.parametrize("spread", [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0])
+def test_float32_mell_ranks_like_float64(c, spread, backend):
+    pool, val = pair(c, spread, m=40, t=100)
+    exact = mell(pool, val)
+    got = mell(pool.astype(np.float32), val.astype(np.float32))
+    assert got.dtype == np.float32
+    assert got.min() >= 0
+    assert np.abs(got - exact).max() <= 1e-5 * exact.std()
+    assert overlap(got, exact) == 1.0
+
+
+def test_the_spreads_above_reach_from_1e_8_to_half_a_nat():
+    assert mell(*pair(10, 0.03, m=40, t=100)).mean() < 1e-8
+    assert mell(*pair(40, 6.0, m=40, t=100)).mean() > 0.5
+
+
+@pytest.mark.parametrize(("product", "error"), [(torch.float16, 3e-3), (torch.bfloat16, 2.5e-2)])
+@pytest.mark.parametrize("c", [2, 10])
+@pytest.mark.parametrize("spread", [0.03, 1.0, 3.0])
+def test_16_bit_product(product, error, c, spread, backend):
+    pool, val = pair(c, spread, t=100)
+    exact = mell(pool, val)
+    got = mell(pool.astype(np.float32), val.astype(np.float32), product=product)
+    worst = np.abs(got - exact).max() / exact.std()
+    assert 1e-5 < worst <= error  # 16 bits are used, and cost no more than is documented
+    assert overlap(got, exact) >= 0.96
+
+
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("c", [2, 4])
+def test_exact_zeros_and_ones(score, dtype, c, backend):
+    rng = np.random.default_rng(0)
+    pool, val = (np.eye(c, dtype=dtype)[rng.integers(c, size=(n, 6))] for n in (20, 7))
+    pool[0] = np.eye(c)[0]  # certain and unanimous: nothing to learn
+    got = score(pool, val)
+    assert np.isfinite(got).all()
+    assert got[0] == 0
+    assert got.min() >= 0
+    if score in RISKS:
+        expected = reference.expected_loss_reduction(pool, val, RISKS[score])
+        np.testing.assert_allclose(got, expected, atol=1e-6 if dtype == np.float32 else 1e-14)
+
+
+def test_probabilities_too_small_to_divide_by(backend):
+    tiny = np.float32(1e-38)
+    pool = np.array([[[tiny, 1], [0, 1]], [[0, 1], [0, 1]]], np.float32)
+    for score in (mell, mezl, mebl, bald):
+        assert score(pool, pool).max() <= 1e-30
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_phi_to_full_relative_accuracy(dtype, backend):
+    u = np.concatenate([-np.geomspace(1e-7, 1, 400), np.geomspace(1e-7, 1e3, 600)])
+    u = torch.tensor(u, dtype=dtype)
+    if backend == "compiled":
+        if dtype == torch.float64:
+            pytest.skip("the compiled loops are float32")
+        got = np.zeros(len(u), np.float32)
+        one = np.ones(1, np.float32)
+        for k, value in enumerate(u.numpy()):
+            tiled._compiled().information(value.reshape(1, 1), one, one[None], got[k : k + 1])
+    else:
+        got = elementwise.phi(u).numpy()
+    x = u.double().numpy()
+    series = sum((-1) ** k * x ** (k + 2) / ((k + 1) * (k + 2)) for k in range(30))
+    closed = np.where(x > -1, (1 + x) * np.log1p(np.maximum(x, -1 + 1e-16)) - x, 1)
+    exact = np.where(np.abs(x) < 0.1, series, closed)
+    worst = np.abs(got / exact - 1).max()
+    assert worst <= (2e-6 if dtype == torch.float32 else 1e-13)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(1, 12),
+    m=st.integers(1, 9),
+    t=st.integers(2, 9),
+    c=st.integers(2, 6),
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.0, 0.01, 1.0, 20.0]),
+    scratch=st.sampled_from([1, 1 << 12, 1 << 28]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_any_shape(n, m, t, c, seed, spread, scratch, dtype):
+    rng = np.random.default_rng(seed)
+    pool, val = (random_draws(rng, k, t, c, spread, seed).astype(dtype) for k in (n, m))
+    precise = (x.astype(np.float64) for x in (pool, val))
+    precise = [x / x.sum(-1, keepdims=True) for x in precise]
+    for score, risk in RISKS.items():
+        got = score(pool, val, scratch=scratch)
+        assert got.shape == (n,)
+        assert got.min() >= 0
+        expected = reference.expected_loss_reduction(*precise, risk)
+        np.testing.assert_allclose(got, expected, atol=2e-6 if dtype == np.float32 else 1e-13)
+
+
+def test_bald_and_decomposition(backend):
+    for dtype, error in ((np.float64, 1e-14), (np.float32, 2e-6)):
+        pool, val = pair(4, 2.0, dtype=dtype)
+        parts = decompose(pool, val)
+        np.testing.assert_allclose(parts.epistemic, reference.bald(pool), atol=error)
+        irrelevant = reference.irrelevant_information(pool, val)
+        np.testing.assert_allclose(parts.irrelevant, irrelevant, atol=error)
+        np.testing.assert_allclose(parts.epistemic + parts.aleatoric, parts.total, atol=error)
+        np.testing.assert_allclose(parts.relevant + parts.irrelevant, parts.epistemic, atol=error)
+        aleatoric = reference.log_risk(pool.astype(np.float64)).mean(1)
+        np.testing.assert_allclose(parts.aleatoric, aleatoric, atol=error)
+
+
+def test_bald_of_a_confident_model_keeps_its_digits(backend):
+    pool, _ = pair(10, 0.003, t=100)
+    exact = reference.bald(pool)
+    got = bald(pool.astype(np.float32))
+    assert exact.mean() < 1e-5
+    assert overlap(got, exact) == 1.0
+
+
+def test_entropies():
+    point = np.array([[0.5, 0.5], [1.0, 0.0]])
+    np.testing.assert_allclose(entropy(point), [np.log(2), 0])
+    pool = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    np.testing.assert_allclose(entropy_mc(pool), [np.log(2)])
+
+
+def test_mezl_is_exactly_zero_where_no_prediction_can_change(backend):
+    # The paper's failure mode: confident targets, an informative label, no change of mind.
+    pool = np.array([[[0.99, 0.01], [0.01, 0.99]]], np.float32)
+    val = np.array([[[0.99, 0.01], [0.7, 0.3]]], np.float32)
+    assert mezl(pool, val)[0] == 0
+    assert mell(pool, val)[0] > 0.01
+    assert mebl(pool, val)[0] > 0.01
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
+def test_half_precision_probabilities_are_accepted(dtype, error):
+    pool, val = (torch.tensor(x) for x in pair(5, 2.0))
+    exact = mell(pool, val)
+    got = mell(pool.to(dtype), val.to(dtype))
+    assert got.dtype == torch.float32
+    assert (got - exact).abs().max() <= error * exact.std()
+
+
+def test_tensors_with_gradients_and_odd_strides():
+    pool, val = pair(3)
+    expected = mell(pool, val)
+    tensor = torch.tensor(pool.transpose(2, 0, 1).copy()).permute(1, 2, 0).requires_grad_()
+    np.testing.assert_allclose(mell(tensor, torch.tensor(val)).numpy(), expected, atol=1e-15)
+    np.testing.assert_allclose(mell(pool[::-1], val)[::-1], expected, atol=1e-15)
+    swapped = pool.astype(pool.dtype.newbyteorder())
+    np.testing.assert_allclose(mell(swapped, val), expected, atol=1e-15)
+    np.testing.assert_allclose(mell(pool.astype(np.float32), val), expected, atol=1e-6)
+
+
+def test_same_bits_every_time(backend):
+    pool, val = pair(10, n=2000, dtype=np.float32)
+    for score in (mell, mezl, mebl, bald):
+        assert np.array_equal(score(pool, val), score(pool, val))
+
+
+def test_callers_torch_settings_are_kept():
+    pool, val = pair(10, dtype=np.float32)
+    expected = mell(pool, val)
+    threads = torch.get_num_threads()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert np.array_equal(mell(pool, val), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [torch.get_num_threads()] == [threads]
+
+
+def test_memory_does_not_grow_with_the_pool():
+    pool, val = pair(10, n=1, m=100, t=100, dtype=np.float32)
+    small = np.broadcast_to(pool, (2000, *pool.shape[1:]))
+    huge = np.broadcast_to(pool, (150_000, *pool.shape[1:]))  # 600 MB, were it copied whole
+    for score in (mell, mezl, mebl, bald, entropy_mc):
+        score(small, val)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for score in (mebl, bald, entropy_mc):
+        score(huge, val)
+    mell(huge, val[:5])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+
+
+def test_importing_foresee_loads_neither_torch_nor_numba():
+    code = "import sys, foresee; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_public_names():
+    for name in foresee.__all__:
+        assert getattr(foresee, name) is not None
+    assert {"mell", "mezl", "mebl", "eer", "bald", "entropy_mc", "entropy"} <= set(dir(foresee))
+    with pytest.raises(AttributeError, match="no attribute 'mel'"):
+        foresee.mel  # noqa: B018
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald])
+@pytest.mark.parametrize("c", [2, 10])
+def test_cuda_agrees_with_the_cpu(score, c):
+    pool, val = (torch.tensor(x) for x in pair(c))
+    got = score(pool.cuda(), val.cuda())
+    assert got.is_cuda
+    torch.testing.assert_close(got.cpu(), score(pool, val), rtol=0, atol=1e-13)
+    single = score(pool.float().cuda(), val.float().cuda())
+    assert (single.cpu() - score(pool, val)).abs().max() <= 1e-4 * score(pool, val).std()
