@@ -92,7 +92,7 @@ def test_picks_follow_the_law_of_k_means_plus_plus(monkeypatch, proposals):
     probs[4], embeddings[4] = probs[3], embeddings[3] * 1.05  # seldom picked together
     rng = np.random.default_rng(0)
     counts: dict[tuple[int, ...], int] = {}
-    for _ in range(3000):
+    for _ in range(2000):
         picks = tuple(choose(probs, embeddings, 3, rng).tolist())
         counts[picks] = counts.get(picks, 0) + 1
     squared = squared_distances(probs, embeddings)
@@ -157,7 +157,7 @@ def test_points_without_gradient_are_picked_uniformly():
     embeddings = data(6)[1]
     rng = np.random.default_rng(0)
     counts: dict[tuple[int, ...], int] = {}
-    for _ in range(1500):
+    for _ in range(1000):
         picks = tuple(choose(probs, embeddings, 2, rng).tolist())
         counts[picks] = counts.get(picks, 0) + 1
     assert p_value(counts, dict.fromkeys(itertools.permutations(range(6), 2), 1 / 30)) > 1e-3

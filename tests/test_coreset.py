@@ -146,7 +146,7 @@ def test_laws_of_a_strategy(strategy):
 
 
 @pytest.mark.parametrize("outliers", [0, 1, 2])
-@pytest.mark.parametrize(("n_labelled", "n_pool", "size"), [(0, 11, 3), (2, 11, 3), (2, 5, 2)])
+@pytest.mark.parametrize(("n_labelled", "n_pool", "size"), [(0, 11, 3), (2, 11, 3), (3, 8, 2)])
 def test_refinement_is_optimal(n_labelled, n_pool, size, outliers):
     improved = 0
     for seed in range(12):

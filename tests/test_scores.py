@@ -229,7 +229,10 @@ def test_tensors_with_gradients_and_odd_strides():
     np.testing.assert_allclose(mell(pool[::-1], val)[::-1], expected, atol=1e-15)
     swapped = pool.astype(pool.dtype.newbyteorder())
     np.testing.assert_allclose(mell(swapped, val), expected, atol=1e-15)
-    np.testing.assert_allclose(mell(pool.astype(np.float32), val), expected, atol=1e-6)
+    np.testing.assert_allclose(mell(pool.astype(np.longdouble), val), expected, atol=1e-15)
+    mixed = mell(pool.astype(np.float32), val)
+    assert mixed.dtype == np.float64
+    np.testing.assert_allclose(mixed, expected, atol=1e-6)
 
 
 def test_same_bits_every_time(backend):

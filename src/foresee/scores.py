@@ -13,7 +13,7 @@ MELL, MEZL, MEBL and EER are expected loss reductions per validation example (Mu
 >>> pool = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])
 >>> val = np.array([[[0.8, 0.2], [0.2, 0.8]]])
 >>> mell(pool, val).round(3)  # the draws disagree on the first point, and on the target with it
-array([0.119, 0.   ])
+array([0.12, 0.  ])
 """
 
 from collections.abc import Callable
@@ -136,23 +136,32 @@ def _against_targets(
     checks.same_posterior(pool, val)
     targets = _tensor(val)
     checks.rows_sum_to_one("val", targets)
-    dtype = torch.promote_types(_compute_dtype(targets), _dtype(pool))
+    dtype = torch.promote_types(_compute_dtype(pool), _compute_dtype(val))
     targets = targets.to(dtype).contiguous()
-    return _stream(pool, scratch, lambda p: kernel(p.to(dtype), targets))
+    return _stream(pool, scratch, lambda p: kernel(p, targets), dtype=dtype)
 
 
-def _stream(pool: A, scratch: int, kernel: Callable[[Tensor], Tensor], name: str = "pool") -> A:
-    """Apply a kernel to the pool by chunks, so that no copy of a large pool is ever made."""
+def _stream(
+    pool: A,
+    scratch: int,
+    kernel: Callable[[Tensor], Tensor],
+    name: str = "pool",
+    dtype: torch.dtype | None = None,
+) -> A:
+    """Apply a kernel to the pool, by chunks where it must be copied: never all of it at once."""
     if name == "pool":
         checks.draws(name, pool)
     checks.byte_count("scratch", scratch)
-    row_bytes = max(8, pool[:1].nbytes)
-    size = max(1, scratch // 4 // row_bytes)
+    dtype = dtype or _compute_dtype(pool)
+    row = _tensor(pool[:1])
+    contiguous = pool.is_contiguous() if isinstance(pool, Tensor) else pool.flags.carray
+    copied = not contiguous or row.dtype != dtype
+    size = max(1, scratch // 4 // row.nbytes) if copied else len(pool)
     parts = []
     for start in range(0, len(pool), size):
         chunk = _tensor(pool[start : start + size])
         checks.rows_sum_to_one(name, chunk, offset=start)
-        parts.append(kernel(chunk.to(_compute_dtype(chunk)).contiguous()))
+        parts.append(kernel(chunk.to(dtype).contiguous()))
     scores = torch.cat(parts)
     return scores.numpy() if isinstance(pool, np.ndarray) else scores
 
@@ -160,14 +169,12 @@ def _stream(pool: A, scratch: int, kernel: Callable[[Tensor], Tensor], name: str
 def _tensor(values: Array) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
-    if not (values.flags.writeable and values.dtype.isnative and min(values.strides) >= 0):
-        values = np.array(values, dtype=values.dtype.newbyteorder("="))
+    if not (values.flags.carray and values.dtype.isnative and values.itemsize <= 8):
+        # Torch reads neither foreign byte orders nor long doubles, and warns of read-only memory.
+        dtype = values.dtype.newbyteorder("=") if values.itemsize <= 8 else np.float64
+        values = np.array(values, dtype=dtype, order="C")
     return torch.from_numpy(values)
 
 
-def _dtype(values: Array) -> torch.dtype:
-    return _tensor(values[:1]).dtype
-
-
-def _compute_dtype(values: Tensor) -> torch.dtype:
-    return torch.float64 if values.dtype == torch.float64 else torch.float32
+def _compute_dtype(values: Array) -> torch.dtype:
+    return torch.float64 if values.dtype.itemsize >= 8 else torch.float32

@@ -105,9 +105,13 @@ def parameter_information(
 
 def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool:
     """Whether no value is negative and the last axis sums to one; false for NaN."""
-    # On the CPU the compiled check is as fast on one core as torch's on two, and leaves no idle
-    # OpenMP thread spinning where the tiles are about to run.
-    return bool(_ops(probs).are_probabilities(_view(probs)(probs.contiguous()), tolerance))
+    ops, view = _ops(probs), _view(probs)
+    workers = 1 if ops is elementwise else torch.get_num_threads()
+
+    def check(share: Tensor) -> bool:
+        return bool(ops.are_probabilities(view(share), tolerance))
+
+    return all(_on_threads(check, probs.contiguous().chunk(workers), workers))
 
 
 class _Block:
@@ -215,7 +219,7 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
             results[position] = work(item)
 
     threads = torch.get_num_threads()
-    with _full_precision():
+    with full_precision():
         if workers == 1:
             loop()
         else:
@@ -262,7 +266,7 @@ def _compiled() -> ModuleType | None:
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
+def full_precision() -> Iterator[None]:
     """Undo a caller's choice of TF32 or bfloat16 for float32 products: they would rank wrongly."""
     chosen = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

@@ -42,7 +42,7 @@ class Badge:
         probs = matrix("posterior.point(pool)", probs)
         checks.rows_sum_to_one("posterior.point(pool)", probs)
         embeddings = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))
-        with tiled._full_precision():
+        with tiled.full_precision():
             return _seeding(_Gradients(probs, embeddings), size, rng)
 
 

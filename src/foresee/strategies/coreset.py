@@ -12,7 +12,6 @@ of all. The others catch up with many centres at once, in one matrix product.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +29,7 @@ REFINABLE = 8192
 """Points of the largest pool that can be refined: all its pairs are held at once."""
 
 _TAKEN = -1.0  # in place of a squared distance: below all of them, so never the farthest
-_INFEASIBLE = 2  # a status of scipy.optimize.milp
-_TILE = 1 << 20  # distances computed at once: 4 MiB
+_TILE = 1 << 20  # distances computed at once (4 MiB), to at most so many centres
 _COLUMNS = 1024
 
 
@@ -73,7 +71,7 @@ class Coreset:
         if len(view.labelled):
             embedded = view.posterior.embed(view.labelled)
             labelled = (matrix("posterior.embed(labelled)", embedded) - mean).float()
-        with tiled._full_precision():
+        with tiled.full_precision():
             far = points.new_full((n,), torch.inf)
             _add_centres(far, points, labelled)
             picks = _farthest_first(points, far.clone(), size)
@@ -92,7 +90,7 @@ def matrix(name: str, value: Array) -> Float[Tensor, "n d"]:
     if value.ndim != 2 or not bool(value.isfinite().all()):
         raise checks.InputError(
             f"{name} must be a finite matrix, one row for each point; got shape "
-            f"{list(value.shape)}: flatten each row, look for a diverged model if it is one"
+            f"{list(value.shape)}: flatten the rows or, if they are flat, look for a diverged model"
         )
     return value
 
@@ -100,7 +98,7 @@ def matrix(name: str, value: Array) -> Float[Tensor, "n d"]:
 def approach(
     far: Float[Tensor, "n"], k: int, squared: Callable[[slice, slice], Float[Tensor, "i j"]]
 ) -> None:
-    """Lower ``far`` to the distances of the nearest of k centres, a tile at a time."""
+    """Lower ``far`` to the distance to the nearest of k centres, a tile of all pairs at a time."""
     columns = max(1, min(k, _COLUMNS))
     rows = _TILE // columns
     for j in range(0, k, columns):
@@ -184,13 +182,11 @@ def _refine(
     while low < high and (left := deadline - time.monotonic()) > 0:
         middle = (low + high) // 2
         near, uncovered = between <= float(radii[middle]), far > float(radii[middle])
-        solution = _cover(near[uncovered].numpy(), size, outliers, left)
-        if solution.status == _INFEASIBLE:
+        # A hard program must not eat up the time: undecided counts as impossible.
+        chosen = _cover(near[uncovered].numpy(), size, outliers, left / 2)
+        if chosen is None:
             low = middle + 1
-        elif solution.x is None:
-            break  # out of time
         else:
-            chosen = np.flatnonzero(solution.x[:n] > 0.5)
             rest = distances(chosen)
             rest[chosen] = _TAKEN
             best = np.append(chosen, _farthest_first(points, rest, size - len(chosen)))
@@ -198,18 +194,18 @@ def _refine(
     return best
 
 
-def _cover(near: NDArray[np.bool_], size: int, outliers: int, seconds: float) -> Any:
-    """Solve for x: at most ``size`` columns so that all rows but some outliers have one nearby.
-
-    Returns SciPy's result; the outliers come after the columns in its ``x``.
-    """
+def _cover(
+    near: NDArray[np.bool_], size: int, outliers: int, seconds: float
+) -> NDArray[np.int64] | None:
+    """Choose at most ``size`` columns so that every row, but for some outliers, is near to one."""
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
+    # Unknowns: whether each column is chosen, then whether each row is left out.
     rows, columns = near.shape
     chosen, left_out = np.repeat([1, 0], [columns, rows]), np.repeat([0, 1], [columns, rows])
-    covered = sparse.hstack([sparse.csr_array(near, dtype=np.float64), sparse.eye_array(rows)])
-    return milp(
+    covered = sparse.csr_array(np.hstack([near, np.eye(rows, dtype=np.bool_)])).astype(np.float64)
+    solution = milp(
         c=np.zeros(columns + rows),
         integrality=chosen,
         bounds=Bounds(0, 1),
@@ -220,3 +216,4 @@ def _cover(near: NDArray[np.bool_], size: int, outliers: int, seconds: float) ->
         ],
         options={"time_limit": seconds},
     )
+    return None if solution.x is None else np.flatnonzero(solution.x[:columns] > 0.5)
