@@ -169,8 +169,8 @@ def _stream(
 def _tensor(values: Array) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
-    if not (values.flags.carray and values.dtype.isnative and values.itemsize <= 8):
-        # Torch reads neither foreign byte orders nor long doubles, and warns of read-only memory.
+    readable = values.dtype.isnative and values.itemsize <= 8 and min(values.strides) >= 0
+    if not (readable and values.flags.carray):  # torch warns of read-only memory
         dtype = values.dtype.newbyteorder("=") if values.itemsize <= 8 else np.float64
         values = np.array(values, dtype=dtype, order="C")
     return torch.from_numpy(values)
