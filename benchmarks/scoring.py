@@ -129,10 +129,10 @@ def draws(n: int, c: int, device: str) -> Tensor:
 def bench_scores(shapes: list[tuple[int, int]], device: str, repeats: int) -> None:
     ceilings = Ceilings(device)
     ceilings.measure()
-    table = Table(title=f"scores, J = n, L = {M}, T = {T}, float32 on {device}")
-    for heading in ("score", "n", "c", "s", "× floor", "plain s", "× faster", "MiB", "overlap"):
-        table.add_column(heading, justify="left" if heading == "score" else "right")
     for n, c in shapes:
+        table = Table(title=f"n = {n}, m = {M}, t = {T}, c = {c}, float32 on {device}")
+        for heading in ("score", "s", "× floor", "plain s", "× faster", "MiB", "overlap"):
+            table.add_column(heading, justify="left" if heading == "score" else "right")
         torch.manual_seed(c)
         pool, val = draws(n, c, device), draws(M, c, device)
         everything = val if c > 10 else draws(M_ALL, c, device)
@@ -165,8 +165,6 @@ def bench_scores(shapes: list[tuple[int, int]], device: str, repeats: int) -> No
             scaled = min(theirs) * n / len(few)
             table.add_row(
                 name,
-                str(n),
-                str(c),
                 f"{min(ours):.3f}",
                 f"{min(ours) / floor:.2f}",
                 f"{scaled:.2f}" + ("" if len(few) == n else " *"),
@@ -174,8 +172,7 @@ def bench_scores(shapes: list[tuple[int, int]], device: str, repeats: int) -> No
                 f"{memory:.0f}",
                 f"{overlap(score, risk, pool[: 300 if c <= 10 else 100], targets):.2f}",
             )
-        table.add_section()
-    console.print(table)
+        console.print(table)
     console.print(
         f"ceilings: {ceilings.gemm / 1e9:.0f} GFLOP/s, {ceilings.log / 1e9:.2f} G log/s.  "
         "*: on fewer rows, scaled.  MiB: peak extra memory.  overlap: of the top 10 % of 300 "

@@ -1,4 +1,4 @@
-"""The laws that scores and strategies obey, to run against your own.
+"""The laws that scores, posteriors and strategies obey, to run against your own.
 
 >>> from foresee import mell
 >>> check_score(mell)
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foresee.types import Score, Strategy, View
+from foresee.types import Posterior, Score, Strategy, View
 
 
 def random_draws(
@@ -127,6 +127,77 @@ def check_strategy(strategy: Strategy) -> None:
         except ValueError:
             continue
         _require(False, f"size = {size} of a pool of {n} is an error")
+
+
+def check_sampler(
+    build: Callable[[], Posterior],
+    inputs: Any,
+    *,
+    model: torch.nn.Module | None = None,
+    tolerance: float = 1e-5,
+) -> None:
+    """Check that a posterior has one parameter vector per draw, whatever it is asked.
+
+    ``build`` makes the posterior, the same one every time; ``inputs`` is an array or tensor of at
+    least 5 different rows; ``model`` is the network it wraps, which must be left as it was.
+    ``tolerance`` bounds differences of probabilities: products of other shapes round otherwise.
+    """
+    before = None if model is None else _state(model)
+    posterior = build()
+
+    def predict(rows: Any) -> NDArray[Any]:
+        return _numpy(posterior.predict(rows))
+
+    probs = predict(inputs)
+    n = len(inputs)
+    _require(probs.ndim == 3 and len(probs) == n, f"predict gives [n t c]: shape {probs.shape}")
+    _require(probs.shape[1] >= 2, "at least two draws")
+    _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
+
+    def same_draws(law: str, other: NDArray[Any], expected: NDArray[Any] = probs) -> None:
+        worst = float(np.abs(other - expected).max())
+        _require(worst <= tolerance, f"{law}: changed by {worst:.3g}")
+
+    same_draws("two calls give the same draws", predict(inputs))
+    for size in (1, 3):
+        parts = [predict(inputs[i : i + size]) for i in range(0, n, size)]
+        same_draws(f"batches of {size} give the same draws", np.concatenate(parts))
+    order = np.arange(n)[::-1].copy()
+    same_draws("another order gives the same draws", predict(inputs[order]), probs[order])
+    twice = predict(inputs[np.array([0, 0])])
+    same_draws("equal inputs get equal draws", twice[0], twice[1])
+    _require(_covariance(twice[0]) > 1e-15, "labels of equal inputs are correlated: draws disagree")
+    same_draws("the same seed gives the same draws", _numpy(build().predict(inputs)))
+
+    point = _numpy(posterior.point(inputs))
+    _require(point.shape == (n, probs.shape[2]), f"point gives [n c]: shape {point.shape}")
+    _require(np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
+    try:
+        embedding = posterior.embed(inputs)
+    except ValueError:  # not every model has one, but it must say so clearly
+        pass
+    else:
+        _require(embedding.ndim == 2 and len(embedding) == n, "embed gives [n d]")
+    if model is not None:
+        _require(_state(model) == before, "the wrapped model is left as it was")
+
+
+def _covariance(draws: NDArray[Any]) -> float:
+    """Of two labels with the same draws [t c], summed over equal classes."""
+    return float(draws.astype(np.float64).var(0).sum())
+
+
+def _state(model: torch.nn.Module) -> list[Any]:
+    tensors = [(name, x.cpu().numpy().tobytes()) for name, x in model.state_dict().items()]
+    flags = [p.requires_grad for p in model.parameters()]
+    modes = [
+        (m.training, len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()
+    ]
+    return [tensors, flags, modes]
+
+
+def _numpy(values: Any) -> NDArray[Any]:
+    return np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
 
 
 @dataclass(frozen=True)
