@@ -7,6 +7,7 @@ from sklearn.ensemble import RandomForestClassifier
 from foresee.demo import digits
 from foresee.posteriors import Forest
 from foresee.testing import LinearPosterior, check_sampler, random_view
+from uncertainty import SAMPLERS, measure
 
 VIEW = random_view(np.random.default_rng(0))
 
@@ -60,3 +61,11 @@ class Unanimous(LinearPosterior):
 def test_broken_samplers_are_caught(posterior, law):
     with pytest.raises(AssertionError, match=law):
         check_sampler(lambda: posterior(VIEW.posterior.weights), VIEW.pool)
+
+
+@pytest.mark.filterwarnings("ignore:By default `link_approx`")  # laplace-torch's own
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_uncertainty_is_sane(name):
+    sanity = measure(SAMPLERS[name]())
+    assert sanity.mean >= sanity.point - 2 * sanity.error
+    assert sanity.unseen > 1.2 * sanity.known  # it never saw an 8 or a 9

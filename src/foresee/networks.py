@@ -1,0 +1,159 @@
+"""Networks with dropout: the paper's VGG16, a small CNN and an MLP, each a plain nn.Sequential.
+
+A network is a function of its arguments: the same seed gives the same weights, bit for bit, and the
+global random state is left alone. Networks are built on the CPU; move them as usual.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from foresee.checks import InputError
+
+# Channels of the convolutions between poolings: configuration D of Simonyan & Zisserman (2015).
+_VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+def vgg16(
+    classes: int,
+    image_size: int = 32,
+    channels: int = 3,
+    dropout: float = 0.5,
+    *,
+    hidden: int = 4096,
+    batch_norm: bool = False,
+    seed: int = 0,
+) -> nn.Sequential:
+    """Build VGG16 for square images of 32, 64 or 96 pixels (any multiple of 32).
+
+    The thirteen convolutions, then the original head on the 1×1, 2×2 or 3×3 map that is left: two
+    hidden layers, each followed by dropout.
+    """
+    _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
+    if image_size % 32:
+        raise InputError(
+            f"image_size must be a multiple of 32, as vgg16 halves images five times, got "
+            f"{image_size}: resize or pad the images, or take small_cnn"
+        )
+    with torch.device("meta"):
+        layers: list[nn.Module] = []
+        size = channels
+        for block in _VGG16:
+            for width in block:
+                layers.append(nn.Conv2d(size, width, 3, padding=1))
+                if batch_norm:
+                    layers.append(nn.BatchNorm2d(width))
+                layers.append(nn.ReLU())
+                size = width
+            layers.append(nn.MaxPool2d(2))
+        layers += [
+            nn.Flatten(),
+            nn.Linear(size * (image_size // 32) ** 2, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, classes),
+        ]
+    return _initialised(layers, seed)
+
+
+def small_cnn(
+    classes: int,
+    image_size: int = 28,
+    channels: int = 1,
+    dropout: float = 0.5,
+    *,
+    hidden: int = 128,
+    seed: int = 0,
+) -> nn.Sequential:
+    """Build two convolutions with pooling and one hidden layer, with dropout before both linears.
+
+    Any square image of at least 4 pixels will do.
+    """
+    _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
+    if image_size < 4:
+        raise InputError(
+            f"image_size must be at least 4, as small_cnn halves images twice, got {image_size}: "
+            "resize the images, or take mlp"
+        )
+    with torch.device("meta"):
+        layers = [
+            nn.Conv2d(channels, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(64 * (image_size // 4) ** 2, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, classes),
+        ]
+    return _initialised(layers, seed)
+
+
+def mlp(
+    features: int,
+    classes: int,
+    hidden: Sequence[int] = (256, 256),
+    dropout: float = 0.5,
+    *,
+    seed: int = 0,
+) -> nn.Sequential:
+    """Build a multilayer perceptron with dropout after every hidden layer; it flattens its input.
+
+    >>> mlp(features=64, classes=10, hidden=(32,))
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=64, out_features=32, bias=True)
+      (2): ReLU()
+      (3): Dropout(p=0.5, inplace=False)
+      (4): Linear(in_features=32, out_features=10, bias=True)
+    )
+    """
+    widths = {f"hidden[{i}]": width for i, width in enumerate(hidden)}
+    _check(classes, dropout, features=features, **widths)
+    with torch.device("meta"):
+        layers: list[nn.Module] = [nn.Flatten()]
+        size = features
+        for width in hidden:
+            layers += [nn.Linear(size, width), nn.ReLU(), nn.Dropout(dropout)]
+            size = width
+        layers.append(nn.Linear(size, classes))
+    return _initialised(layers, seed)
+
+
+def _check(classes: int, dropout: float, **sizes: int) -> None:
+    if classes < 2:
+        raise InputError(f"classes must be at least 2, got {classes}: a binary task has two")
+    if not 0 <= dropout < 1:
+        raise InputError(
+            f"dropout must be a probability of zeroing a unit, 0 ≤ dropout < 1, got {dropout}"
+        )
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} must be at least 1, got {size}")
+
+
+def _initialised(layers: list[nn.Module], seed: int) -> nn.Sequential:
+    """Give memory and values to layers built on the meta device, which draws no random numbers.
+
+    He et al. (2015), so that signals keep their size through thirteen convolutions; the scale of
+    the last layer is that of a layer without ReLU, so that training starts near uniform.
+    """
+    network = nn.Sequential(*layers).to_empty(device="cpu")
+    rng = torch.Generator().manual_seed(seed)
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            kind = "linear" if layer is network[-1] else "relu"
+            nn.init.kaiming_normal_(layer.weight, nonlinearity=kind, generator=rng)  # type: ignore[arg-type]
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.BatchNorm2d):
+            layer.reset_parameters()
+    return network

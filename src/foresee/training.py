@@ -1,0 +1,249 @@
+"""One training recipe: a fresh network, labelled data and a recipe make a fitted network."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from foresee.checks import InputError
+from foresee.types import Array
+
+_HEALTH = 2000  # training points on which health is measured, at most
+_LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained; the defaults are the paper's (0.001 for SVHN and Camelyon17).
+
+    ``momentum`` is β₁ for Adam. In bfloat16 only the passes through the network are; the weights,
+    the loss and the updates keep the network's own precision.
+    """
+
+    iterations: int = 46_875
+    batch: int = 64
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = 0.01
+    decay_every: int = 11_718
+    decay: float = 0.1
+    weight_decay: float = 5e-4
+    momentum: float = 0.9
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "batch", "decay_every"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
+        for name in ("learning_rate", "decay"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay must not be negative, got {self.weight_decay}")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+        if self.optimiser not in ("sgd", "adam"):
+            raise InputError(f'optimiser must be "sgd" or "adam", got {self.optimiser!r}')
+        if self.precision not in ("float32", "bfloat16"):
+            raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
+
+    def scaled(self, budget: float) -> "Recipe":
+        """Train for ``budget`` times as many iterations, the decay at the same fractions of them.
+
+        >>> recipe = Recipe().scaled(0.01)
+        >>> recipe.iterations, recipe.decay_every
+        (469, 117)
+        """
+        if not 0 < budget < math.inf:
+            raise InputError(f"budget must be positive, got {budget}: 0.1 is a tenth of the recipe")
+        return replace(
+            self,
+            iterations=max(1, round(self.iterations * budget)),
+            decay_every=max(1, round(self.decay_every * budget)),
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """A fitted network and its health: loss and accuracy on (at most 2000 of) its training set."""
+
+    model: nn.Module
+    loss: float
+    accuracy: float
+    seconds: float
+
+
+def learning_rate(recipe: Recipe, iteration: int) -> float:
+    """Step size at an iteration, counted from 0: divided by 10 every so often, as in the paper."""
+    return recipe.learning_rate * recipe.decay ** (iteration // recipe.decay_every)
+
+
+def fit(
+    model: nn.Module,
+    inputs: Array,
+    labels: Any,
+    recipe: Recipe,
+    rng: np.random.Generator,
+    *,
+    device: str | torch.device | None = None,
+    schedule: Callable[[int], float] | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Training:
+    """Train ``model``, which returns logits, in place on inputs [l ...] and labels [l].
+
+    Pass a fresh network. It is trained on ``device`` (by default where it is), left there, and left
+    in eval mode. Inputs stay where they are and travel batch by batch: put a set that fits on the
+    GPU there first. Every batch has the same size; the points that an epoch leaves over sit it out.
+    All randomness, dropout included, comes from ``rng``: the same one gives the same bits.
+    ``schedule`` replaces `learning_rate`; ``advance`` is called with the number of iterations done.
+    """
+    model.to(device)
+    like = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if like is None:
+        raise InputError("model has no parameters: there is nothing to train")
+    x, y = _checked(inputs, labels)
+    optimiser = _optimiser(model, recipe)
+    rates = schedule or (lambda iteration: learning_rate(recipe, iteration))
+    batches = _batches(len(y), recipe.batch, rng)
+
+    with _seeded(like.device, int(rng.integers(2**63))):
+        _check_classes(model, x[:1].to(like), y)
+        start = time.perf_counter()
+        model.train()
+        for iteration in range(recipe.iterations):
+            rows = next(batches).to(x.device)
+            for group in optimiser.param_groups:
+                group["lr"] = rates(iteration)
+            with torch.autocast(
+                like.device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"
+            ):
+                outputs = model(x[rows].to(like))
+            loss = cross_entropy(outputs.to(like.dtype), y[rows].to(like.device))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if iteration % _LOOK_EVERY == 0 or iteration == recipe.iterations - 1:
+                _check_loss(loss.item(), iteration, recipe)
+            if advance is not None:
+                advance(iteration + 1)
+        seconds = time.perf_counter() - start
+
+        model.eval()
+        rows = torch.from_numpy(rng.permutation(len(y))[:_HEALTH]).to(x.device)
+        with torch.no_grad():
+            outputs = torch.cat([model(x[part].to(like)) for part in rows.split(recipe.batch)])
+            known = y[rows].to(like.device)
+            health = cross_entropy(outputs, known).item()
+            accuracy = (outputs.argmax(1) == known).double().mean().item()
+    _check_loss(health, recipe.iterations - 1, recipe)
+    return Training(model, health, accuracy, seconds)
+
+
+def _checked(inputs: Array, labels: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(inputs, np.ndarray):
+        # A copy only where torch could not share the memory: read-only or reversed arrays.
+        inputs = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or not inputs.is_floating_point():
+        what = f"{inputs.dtype} {list(inputs.shape)}" if isinstance(inputs, Tensor) else inputs
+        raise InputError(
+            f"inputs must be an array or a tensor of floats [l ...], got {what}: scale images of "
+            "bytes by 1 / 255"
+        )
+    if isinstance(labels, Tensor):
+        whole = not (
+            labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool
+        )
+    else:
+        labels = np.array(labels)  # a copy: torch may write
+        whole = labels.dtype.kind in "iu"
+    if not whole:
+        raise InputError(
+            f"labels must be whole numbers from 0, got {labels.dtype}: number the classes, as "
+            "numpy.unique(labels, return_inverse=True) does"
+        )
+    labels = torch.as_tensor(labels).long().to(inputs.device)
+    if list(labels.shape) != [len(inputs)]:
+        raise InputError(
+            f"labels must have shape [l] = [{len(inputs)}], one for each input, got "
+            f"{list(labels.shape)}"
+        )
+    if len(labels) == 0:
+        raise InputError("inputs are empty: pass at least one labelled point")
+    if int(labels.min()) < 0:
+        raise InputError(f"labels must be whole numbers from 0, got {int(labels.min())}")
+    if not bool(inputs.isfinite().all()):
+        raise InputError("inputs hold NaN or infinity: clean or impute them")
+    return inputs, labels
+
+
+def _check_classes(model: nn.Module, x: Tensor, labels: Tensor) -> None:
+    model.eval()  # or one look at the data would move BatchNorm's statistics
+    with torch.no_grad():
+        outputs = model(x)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 1:
+        what = f"{list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(f"model must return logits [n c], for one input it returned {what}")
+    largest = int(labels.max())
+    if largest >= outputs.shape[1]:
+        raise InputError(
+            f"labels go up to {largest}, but model has {outputs.shape[1]} outputs, for the classes "
+            f"0 to {outputs.shape[1] - 1}: build it with classes={largest + 1}"
+        )
+
+
+def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
+    if not math.isfinite(loss):
+        raise InputError(
+            f"training diverged, its loss is {loss} at iteration {iteration}: lower learning_rate, "
+            f"it is {recipe.learning_rate}"
+        )
+
+
+def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.optimiser == "adam":
+        return torch.optim.Adam(
+            model.parameters(),
+            recipe.learning_rate,
+            betas=(recipe.momentum, 0.999),
+            weight_decay=recipe.weight_decay,
+        )
+    return torch.optim.SGD(
+        model.parameters(),
+        recipe.learning_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+    )
+
+
+def _batches(points: int, batch: int, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Rows of one batch after another, epoch after epoch.
+
+    Batches that are short are left out: one of a single point would break BatchNorm.
+    """
+    size = min(batch, points)
+    while True:
+        order = torch.from_numpy(rng.permutation(points))
+        yield from order[: points - points % size].split(size)
+
+
+@contextmanager
+def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed torch on the CPU and on ``device``, have cuDNN repeat itself, then restore it all."""
+    deterministic = torch.backends.cudnn.deterministic
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        torch.backends.cudnn.deterministic = True
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.deterministic = deterministic

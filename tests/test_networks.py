@@ -1,0 +1,100 @@
+import pytest
+import torch
+from torch import fx, nn
+
+from foresee import networks
+from foresee.checks import InputError
+
+BUILDERS = [
+    lambda seed=0: networks.vgg16(10, hidden=16, seed=seed),
+    lambda seed=0: networks.vgg16(10, hidden=16, batch_norm=True, seed=seed),
+    lambda seed=0: networks.small_cnn(10, image_size=8, seed=seed),
+    lambda seed=0: networks.mlp(64, 10, seed=seed),
+]
+
+
+def parameters(model, kind):
+    layers = [layer for layer in model.modules() if isinstance(layer, kind)]
+    return sum(p.numel() for layer in layers for p in layer.parameters())
+
+
+@pytest.mark.parametrize("image_size", [32, 64, 96])
+def test_vgg16_takes_images_of_32_64_and_96_pixels(image_size):
+    model = networks.vgg16(7, image_size, hidden=32).eval()
+    with torch.no_grad():
+        assert model(torch.zeros(1, 3, image_size, image_size)).shape == (1, 7)
+
+
+def test_vgg16_has_the_layers_of_configuration_d():
+    model = networks.vgg16(10)
+    assert parameters(model, nn.Conv2d) == 14_714_688
+    assert sum(isinstance(layer, nn.Conv2d) for layer in model) == 13
+    linears = [layer for layer in model if isinstance(layer, nn.Linear)]
+    assert [layer.in_features for layer in linears] == [512, 4096, 4096]
+    kinds = [type(layer) for layer in model][-7:]
+    assert kinds == [nn.Linear, nn.ReLU, nn.Dropout, nn.Linear, nn.ReLU, nn.Dropout, nn.Linear]
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in model)
+
+
+def test_batch_norm_follows_each_convolution_on_request():
+    model = networks.vgg16(10, hidden=16, batch_norm=True)
+    norms = [layer for layer in model if isinstance(layer, nn.BatchNorm2d)]
+    assert len(norms) == 13
+    assert all(bool((norm.weight == 1).all()) for norm in norms)
+    assert all(bool((norm.running_var == 1).all()) for norm in norms)
+
+
+@pytest.mark.parametrize("image_size", [4, 8, 28, 32, 33])
+def test_small_cnn_takes_any_image(image_size):
+    model = networks.small_cnn(5, image_size, channels=2)
+    assert model(torch.zeros(3, 2, image_size, image_size)).shape == (3, 5)
+    assert sum(isinstance(layer, nn.Dropout) for layer in model) == 2
+
+
+def test_mlp_flattens_its_input():
+    model = networks.mlp(12, 3, hidden=(8, 7))
+    assert model(torch.zeros(2, 3, 4)).shape == model(torch.zeros(2, 12)).shape == (2, 3)
+    assert networks.mlp(12, 3, hidden=())(torch.zeros(2, 12)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_a_seed_is_all_the_randomness(build):
+    state = torch.get_rng_state()
+    first, again, other = build(seed=3), build(seed=3), build(seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+        assert a.device.type == "cpu"
+        assert bool(a.isfinite().all())
+    assert not torch.equal(first[-1].weight, other[-1].weight)
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_networks_are_traceable(build):
+    model = build().eval()
+    kinds = {type(model.get_submodule(node.target)) for node in fx.symbolic_trace(model).graph.nodes
+             if node.op == "call_module"}  # fmt: skip
+    assert nn.Dropout in kinds
+
+
+def test_signals_keep_their_size_through_vgg16():
+    model = networks.vgg16(10).eval()
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert 0.2 < model(x).std().item() < 5
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: networks.vgg16(10, 28), "multiple of 32.* got 28: resize or pad"),
+        (lambda: networks.vgg16(1), "classes must be at least 2, got 1"),
+        (lambda: networks.small_cnn(10, 3), "at least 4.* got 3"),
+        (lambda: networks.small_cnn(10, dropout=1.0), "dropout must be .* got 1.0"),
+        (lambda: networks.mlp(10, 2, hidden=(4, 0)), r"hidden\[1\] must be at least 1, got 0"),
+        (lambda: networks.mlp(0, 2), "features must be at least 1, got 0"),
+    ],
+)
+def test_impossible_sizes_are_refused(build, message):
+    with pytest.raises(InputError, match=message):
+        build()

@@ -1,0 +1,238 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from foresee import networks, training
+from foresee.checks import InputError
+from foresee.training import Recipe, fit, learning_rate
+
+SHORT = Recipe(iterations=5, batch=4)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads cost small networks more than they bring, on a busy machine ten times more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    images, labels = load_digits(return_X_y=True)
+    return (images / 16).astype(np.float32), labels
+
+
+@pytest.fixture
+def few():
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.normal(size=(11, 6))), rng.integers(3, size=11)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def small(seed=0):
+    return networks.mlp(6, 3, hidden=(8,), seed=seed)
+
+
+def bits(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def test_recipe_is_the_papers():
+    recipe = Recipe()
+    assert recipe.iterations * recipe.batch == 3_000_000
+    rates = [learning_rate(recipe, i) for i in (0, 11_717, 11_718, 23_436, 35_154)]
+    assert rates == pytest.approx([1e-2, 1e-2, 1e-3, 1e-4, 1e-5], rel=1e-12)
+
+
+def test_scaled_recipe_keeps_the_form_of_the_schedule():
+    recipe = Recipe(learning_rate=0.001).scaled(0.1)
+    assert (recipe.iterations, recipe.decay_every, recipe.learning_rate) == (4688, 1172, 0.001)
+    assert Recipe().scaled(1) == Recipe()
+    assert Recipe().scaled(1e-9).iterations == 1
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "rate"),
+    [
+        (lambda: networks.mlp(64, 10), (-1, 64), 0.05),
+        (lambda: networks.small_cnn(10, image_size=8), (-1, 1, 8, 8), 0.05),
+    ],
+)
+def test_fit_learns_digits(digits, build, shape, rate):
+    images, labels = digits
+    recipe = Recipe(iterations=300, learning_rate=rate, decay_every=200)
+    result = fit(build(), images.reshape(shape), labels, recipe, rng())
+    assert result.accuracy > 0.95
+    assert 0 < result.loss < 0.3
+    assert result.seconds > 0
+
+
+def test_health_is_that_of_the_network_returned(digits):
+    images, labels = digits[0][:200], digits[1][:200]
+    result = fit(networks.mlp(64, 10), images, labels, Recipe(iterations=30), rng())
+    assert not any(module.training for module in result.model.modules())
+    with torch.no_grad():
+        outputs = result.model(torch.from_numpy(images))
+    y = torch.from_numpy(labels)
+    assert result.loss == pytest.approx(cross_entropy(outputs, y).item(), rel=1e-5)
+    assert result.accuracy == pytest.approx((outputs.argmax(1) == y).double().mean().item())
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_same_seed_same_bits_and_the_global_state_is_left_alone(few, optimiser):
+    recipe = Recipe(iterations=20, batch=4, optimiser=optimiser, learning_rate=0.01)
+    state, deterministic = torch.get_rng_state(), torch.backends.cudnn.deterministic
+    first = fit(small(), *few, recipe, rng(1))
+    torch.rand(3)  # another global state must not matter
+    again = fit(small(), *few, recipe, rng(1))
+    other = fit(small(), *few, recipe, rng(2))
+    assert torch.equal(bits(first.model), bits(again.model))
+    assert (first.loss, first.accuracy) == (again.loss, again.accuracy)
+    assert not torch.equal(bits(first.model), bits(other.model))
+    torch.set_rng_state(state)
+    fit(small(), *few, recipe, rng(1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.backends.cudnn.deterministic == deterministic
+
+
+def test_steps_are_those_of_momentum_sgd_by_hand(few):
+    """With all the data in each batch and no dropout nothing is random."""
+    inputs, labels = few[0], torch.from_numpy(few[1])
+    recipe = Recipe(
+        iterations=7, batch=99, learning_rate=0.1, decay_every=3, weight_decay=0.01, momentum=0.8
+    )
+    model = networks.mlp(6, 3, hidden=(8,), dropout=0).double()
+    expected = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    velocity = [torch.zeros_like(p) for p in expected]
+    for step in range(7):
+        w1, b1, w2, b2 = expected
+        loss = cross_entropy((inputs @ w1.T + b1).relu() @ w2.T + b2, labels)
+        gradients = torch.autograd.grad(loss, expected)
+        rate = [0.1, 0.01, 0.001][step // 3]
+        with torch.no_grad():
+            for p, v, g in zip(expected, velocity, gradients, strict=True):
+                v.mul_(0.8).add_(g + 0.01 * p)
+                p.sub_(rate * v)
+    fit(model, inputs, labels, recipe, rng())
+    for ours, theirs in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_each_epoch_is_a_permutation_in_batches_of_one_size():
+    batches = training._batches(11, 4, rng())
+    for _ in range(3):
+        epoch = [next(batches) for _ in range(2)]
+        assert [len(batch) for batch in epoch] == [4, 4]
+        assert len(set(torch.cat(epoch).tolist())) == 8
+    assert sorted(next(training._batches(3, 64, rng())).tolist()) == [0, 1, 2]
+    seen = {i for _, batch in zip(range(40), batches, strict=False) for i in batch.tolist()}
+    assert seen == set(range(11))
+
+
+@pytest.mark.parametrize("points", [2, 3, 5, 9])
+def test_batch_norm_never_meets_a_batch_of_one(points):
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    x = torch.randn(points, 6, generator=torch.Generator().manual_seed(0))
+    result = fit(model, x, [0] * points, SHORT, rng())
+    assert result.model[1].num_batches_tracked == 5
+
+
+def test_one_labelled_point_will_do(few):
+    assert fit(small(), few[0][:1], few[1][:1], SHORT, rng()).accuracy in (0.0, 1.0)
+
+
+def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
+    inputs, labels = few[0].numpy(), few[1]
+    locked = inputs.copy()
+    locked.flags.writeable = False
+    kinds = [(inputs, labels), (few[0], labels.tolist()), (locked, torch.from_numpy(labels)),
+             (inputs[::-1][::-1], labels.astype(np.uint8))]  # fmt: skip
+    models = [fit(small(), x, y, SHORT, rng()).model for x, y in kinds]
+    assert all(torch.equal(bits(model), bits(models[0])) for model in models)
+    assert np.array_equal(inputs, few[0].numpy())
+
+
+def test_bfloat16_trains_in_float32_weights(few):
+    recipe = Recipe(iterations=5, batch=4, precision="bfloat16")
+    result = fit(small(), *few, recipe, rng())
+    assert {p.dtype for p in result.model.parameters()} == {torch.float32}
+    assert not torch.equal(bits(result.model), bits(fit(small(), *few, SHORT, rng()).model))
+
+
+def test_progress_and_schedule_are_the_callers(few):
+    done, asked = [], []
+
+    def schedule(iteration):
+        asked.append(iteration)
+        return 0.0
+
+    model = small()
+    before = bits(model)
+    fit(model, *few, SHORT, rng(), schedule=schedule, advance=done.append)
+    assert done == [1, 2, 3, 4, 5]
+    assert asked == [0, 1, 2, 3, 4]
+    assert torch.equal(bits(model), before)
+
+
+def test_divergence_names_the_learning_rate(few):
+    recipe = Recipe(iterations=300, batch=4, learning_rate=1e8)
+    with pytest.raises(InputError, match=r"training diverged.*lower learning_rate, it is 1000"):
+        fit(small(), *few, recipe, rng())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [3] * 11}, "labels go up to 3, but model has 3 outputs.*classes=4"),
+        ({"labels": [-1] * 11}, "from 0, got -1"),
+        ({"labels": [0.0] * 11}, "whole numbers from 0, got float64: number the classes"),
+        ({"labels": ["cat"] * 11}, "whole numbers from 0, got <U3: number the classes"),
+        ({"labels": torch.ones(11, dtype=torch.bool)}, "whole numbers from 0, got torch.bool"),
+        ({"labels": [0] * 10}, r"shape \[l\] = \[11\].* got \[10\]"),
+        ({"inputs": np.zeros((11, 6), np.uint8)}, "floats .* got torch.uint8.*1 / 255"),
+        ({"inputs": [[0.0] * 6] * 11}, "inputs must be an array or a tensor"),
+        ({"inputs": np.full((11, 6), np.nan)}, "inputs hold NaN"),
+        ({"inputs": torch.zeros(0, 6), "labels": np.zeros(0, int)}, "inputs are empty"),
+        ({"model": nn.Sequential()}, "no parameters"),
+        ({"model": nn.Conv1d(1, 1, 1)}, r"logits \[n c\].* returned"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(few, change, message):
+    arguments = {"model": small(), "inputs": few[0], "labels": few[1]} | change
+    if isinstance(arguments["model"], nn.Conv1d):
+        arguments["inputs"] = few[0][:, None]
+    with pytest.raises(InputError, match=message):
+        fit(**arguments, recipe=SHORT, rng=rng())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("iterations", 0),
+        ("batch", 1.5),
+        ("decay_every", True),
+        ("learning_rate", 0),
+        ("learning_rate", float("nan")),
+        ("decay", -1),
+        ("weight_decay", -1e-4),
+        ("momentum", 1),
+        ("optimiser", "lbfgs"),
+        ("precision", "float16"),
+    ],
+)
+def test_recipe_refuses_what_it_cannot_mean(field, value):
+    with pytest.raises(InputError, match=f"{field} must .*got {value!r}"):
+        Recipe(**{field: value})
+
+
+def test_budget_must_be_positive():
+    with pytest.raises(InputError, match="budget must be positive, got 0"):
+        Recipe().scaled(0)
