@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from foresee.kernels import tiled
 
@@ -11,3 +12,12 @@ def backend(request, monkeypatch):
     else:
         assert tiled._compiled() is not None
     return request.param
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Threads cost small networks more than they bring, on a busy machine ten times more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

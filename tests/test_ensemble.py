@@ -23,13 +23,7 @@ from foresee.training import Recipe
 SHORT = Recipe(iterations=6, batch=8)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads cost small networks more than they bring, on a busy machine ten times more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def rng(seed=0):

@@ -17,14 +17,7 @@ from foresee.posteriors import sgmcmc
 from foresee.posteriors.batching import map_batches
 from foresee.posteriors.sgmcmc import cosine_step, cyclical_sgmcmc, sgld, sgld_step
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Thousands of tiny steps: two threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def seeded(seed=0):

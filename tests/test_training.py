@@ -12,13 +12,7 @@ from foresee.training import Recipe, fit, learning_rate
 SHORT = Recipe(iterations=5, batch=4)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads cost small networks more than they bring, on a busy machine ten times more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

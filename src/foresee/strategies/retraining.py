@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from foresee import checks
+from foresee.strategies.topk import draw_candidates
 from foresee.types import View
 
 
@@ -40,11 +41,7 @@ class RetrainingEER:
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates, best first."""
-        n = len(view.pool)
-        checks.count("size", size, n, of="the pool")
-        if self.candidates is not None:
-            checks.count("size", size, self.candidates, of="the candidates")
-        order = rng.permutation(n)[: self.candidates]
+        order = draw_candidates(view, size, self.candidates, rng)
         val = view.val[rng.permutation(len(view.val))[: self.targets]]
         now = self._fit(view.labelled, view.labels)
         present = now.predict_proba(view.pool[order])

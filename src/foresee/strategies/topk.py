@@ -50,11 +50,7 @@ class TopK:
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates, best first."""
-        n = len(view.pool)
-        checks.count("size", size, n, of="the pool")
-        if self.candidates is not None:
-            checks.count("size", size, self.candidates, of="the candidates")
-        order = rng.permutation(n)[: self.candidates]
+        order = draw_candidates(view, size, self.candidates, rng)
         scores = self._scores(view, order, rng)
         # The order is random and the sort is stable: ties fall to the generator.
         return order[np.argsort(-scores, kind="stable")[:size]]
@@ -80,6 +76,16 @@ class TopK:
         if self.targets is None or self.targets >= len(view.val):
             return view.val
         return view.val[rng.choice(len(view.val), self.targets, replace=False)]
+
+
+def draw_candidates(
+    view: View, size: int, candidates: int | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Positions of the pool, or of a random subset to pick ``size`` from, in random order."""
+    checks.count("size", size, len(view.pool), of="the pool")
+    if candidates is not None:
+        checks.count("size", size, candidates, of="the candidates")
+    return rng.permutation(len(view.pool))[:candidates]
 
 
 def _numpy(values: Array) -> NDArray[Any]:
