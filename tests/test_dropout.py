@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F  # noqa: N812
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from foresee import InputError, mell
-from foresee.posteriors import dropout
+from foresee.posteriors import split
 from foresee.posteriors.dropout import McDropout, mc_dropout
+from foresee.posteriors.masks import Masks
 
 T = 7
 
@@ -234,7 +238,7 @@ def test_alpha_dropout_maps_as_torch_does(layer):
     """Torch's own masks differ, its two affine maps do not."""
     x = torch.rand(64, 50, 2)  # kept units stay above dropped ones
     theirs = layer.train()(x)
-    masks = dropout._Masks(64, 0, {layer: ("drop", 0.4)})
+    masks = Masks(64, 0, {layer: ("drop", 0.4)})
     ours = masks.drop("drop", layer, x[:1], slice(0, 64), 1)
     a = ((1 - 0.4) * (1 + 0.4 * 1.7580993408473766**2)) ** -0.5
     dropped = theirs.amin()  # units at −α, moved by the affine map
@@ -298,6 +302,34 @@ def test_kinds_of_inputs_agree():
         close(posterior.embed(same), posterior.embed(x))
     with pytest.raises(InputError, match="shuffle=False"):
         posterior.predict(DataLoader(data, 4, shuffle=True))
+
+
+class Bytes(nn.Module):
+    """A first layer that reads bytes in whatever precision the network has."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([100.0, 150.0]).view(2, 1, 1))
+
+    def forward(self, x):
+        return (x.to(self.mean.dtype) - self.mean) / 64
+
+
+def test_images_of_bytes():
+    model = built(lambda: nn.Sequential(Bytes(), nn.Flatten(), nn.Linear(2 * 9, 5), *mlp()))
+    bytes_ = torch.randint(256, (90, 2, 3, 3), dtype=torch.uint8)
+    plain, x = mc_dropout(model.double()[1:], T), (bytes_ - model[0].mean) / 64
+    posterior = mc_dropout(model, T, batch=80)  # thinned, then folded
+    data = TensorDataset(bytes_)
+    for same in (bytes_, bytes_.numpy(), data, DataLoader(data, 80)):
+        probs = posterior.predict(same)
+        close(probs, by_whole_passes(posterior, bytes_))
+        close(posterior.point(same), plain.point(x))
+        close(posterior.embed(same), plain.embed(x))
+    assert None not in posterior._plans.values()  # nothing ran whole
+    assert probs.dtype == torch.float64
+    model.float()  # a trace of the first layer holds on to the precision it had then
+    close(posterior.predict(bytes_), probs.float())
 
 
 def test_weights_are_those_of_the_live_model():
@@ -411,10 +443,10 @@ def test_the_split_network_equals_whole_passes(make, n, monkeypatch):
     model, x = built(make), inputs(make, n)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no fallback here
-        split = mc_dropout(model, T).predict(x)
-    monkeypatch.setattr(dropout._Tracer, "trace", lambda *_: 1 / 0)
+        probs = mc_dropout(model, T).predict(x)
+    monkeypatch.setattr(split._Tracer, "trace", lambda *_: 1 / 0)
     with pytest.warns(UserWarning, match="division by zero"):
-        close(mc_dropout(model, T).predict(x), split)
+        close(mc_dropout(model, T).predict(x), probs)
 
 
 def test_the_trunk_runs_once():
@@ -424,6 +456,45 @@ def test_the_trunk_runs_once():
     model[0].register_forward_hook(lambda _, args, __: sizes.append(len(args[0])))
     posterior.predict(inputs(mlp, 90))
     assert sizes == [90]
+
+
+class Live(TorchDispatchMode):
+    """The most bytes that results of operations ever held at once, those of ``known`` left out."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.known = {StorageWeakRef(x.untyped_storage()).cdata for x in known}
+        self.held, self.most = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.held = {k: v for k, v in self.held.items() if not v[0].expired()}
+        for x in tree_leaves(out):
+            if isinstance(x, Tensor):
+                storage = x.untyped_storage()
+                reference = StorageWeakRef(storage)
+                if reference.cdata not in self.known:
+                    self.held[reference.cdata] = reference, storage.nbytes()
+        self.most = max(self.most, sum(size for _, size in self.held.values()))
+        return out
+
+
+@pytest.mark.parametrize("make", [*MODELS, untraceable])
+@pytest.mark.parametrize("batch", [8, 64])  # folded; one by one, thinned
+@pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
+def test_memory_does_not_grow_with_the_inputs_beyond_the_output(make, batch):
+    model = built(make)
+    posterior = mc_dropout(model, T, batch=batch)
+    posterior.predict(inputs(make))
+
+    def extra(n, method):
+        x = inputs(make, n)
+        with Live(x, *model.parameters(), *model.buffers()) as live:
+            out = method(x)
+        return live.most - out.nbytes
+
+    for method in (posterior.predict, posterior.point, posterior.embed):
+        assert 0 < extra(10 * batch, method) <= extra(2 * batch, method)
 
 
 def test_a_traced_graph_that_lies_is_not_believed():
@@ -531,7 +602,7 @@ def test_functional_dropout_of_nothing_is_fine():
 @pytest.mark.parametrize("traced", [True, False])
 def test_masks_that_would_depend_on_the_input(traced, monkeypatch):
     if not traced:
-        monkeypatch.setattr(dropout._Tracer, "trace", lambda *_: 1 / 0)
+        monkeypatch.setattr(split._Tracer, "trace", lambda *_: 1 / 0)
     layers = {"conv": nn.Conv1d(1, 4, 3), "drop": nn.Dropout(), "out": nn.Linear(4, 3)}
     model = Net(lambda n, x: n.out(n.drop(n.conv(x)).mean(-1)), **layers)
     posterior = mc_dropout(model, T)
@@ -577,7 +648,7 @@ def test_bad_arguments():
         mc_dropout(model, T, classes=4).predict(inputs(mlp))
     with pytest.raises(InputError, match="outputs must be"):
         mc_dropout(model, T, outputs="scores").predict(inputs(mlp))
-    with pytest.raises(InputError, match="no embedding"):
+    with pytest.raises(InputError, match="no penultimate representation"):
         mc_dropout(nn.Sequential(nn.Flatten(), nn.Dropout()), T).embed(inputs(mlp))
     with pytest.raises(InputError, match="must be a tensor"):
         mc_dropout(model, T).predict([[1.0] * 5])
@@ -597,5 +668,6 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
         return sample(self, x)
 
     monkeypatch.setattr(McDropout, "_sample", fragile)
-    with pytest.warns(UserWarning, match="going on in batches of"):
+    with pytest.warns(UserWarning, match=r"going on in batches of [23];") as said:
         close(posterior.predict(x), whole)
+    assert len(said) == 1  # however often it had to be halved

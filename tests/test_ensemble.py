@@ -6,15 +6,23 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from foresee import networks
 from foresee.checks import InputError
+from foresee.posteriors.batching import map_batches, penultimate
 from foresee.posteriors.ensemble import (
     combined,
     cyclical_rate,
     ensemble,
-    penultimate,
     snapshots,
     train_ensemble,
 )
@@ -167,6 +175,64 @@ def test_outputs_of_the_wrong_form_are_refused(models, x):
         models[2][-1].bias[0] = torch.nan
     with pytest.raises(InputError, match="NaN"):
         ensemble(models).predict(x)
+
+
+class Endless(IterableDataset):
+    def __init__(self, x):
+        self.x = x
+
+    def __iter__(self):
+        return iter(self.x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x[:0], "inputs are empty: pass at least one row"),
+        (lambda x: TensorDataset(x[:0]), "inputs are empty"),
+        (lambda x: DataLoader(x[:0], 4), "inputs are empty"),
+        (Endless, "inputs is an IterableDataset.*pass a DataLoader"),
+        (lambda x: DataLoader(x, 4, shuffle=True), "shuffle=False"),
+        (lambda x: DataLoader(x, 4, sampler=SubsetRandomSampler(range(10))), "shuffle=False"),
+        (lambda x: DataLoader(x, 4, sampler=WeightedRandomSampler([1] * 10, 10)), "shuffle=False"),
+        (
+            lambda x: DataLoader(x, batch_sampler=BatchSampler(RandomSampler(x), 4, False)),
+            "shuffle",
+        ),
+        (lambda x: DataLoader(x, 4, drop_last=True), "drop_last=False"),
+        (
+            lambda x: DataLoader(x, batch_sampler=BatchSampler(range(10), 4, True)),
+            "drop_last=False",
+        ),
+        (lambda x: x.tolist(), "must be a tensor, an array, a Dataset or a DataLoader, got list"),
+    ],
+)
+def test_inputs_that_cannot_be_read_in_order(models, x, change, message):
+    for method in (ensemble(models).predict, ensemble(models).embed):
+        with pytest.raises(InputError, match=message):
+            method(change(x))
+
+
+def test_a_loader_may_read_what_has_no_length_in_an_order_of_its_own(models, x):
+    posterior, order = ensemble(models), [3, 1, 4, 1, 5]
+    whole = posterior.predict(x)
+    torch.testing.assert_close(posterior.predict(DataLoader(Endless(x), 4)), whole)
+    torch.testing.assert_close(posterior.predict(DataLoader(x, 2, sampler=order)), whole[order])
+    torch.testing.assert_close(
+        posterior.predict(DataLoader(x, batch_sampler=[[0, 2], [1]])), whole[[0, 2, 1]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x[:1], r"returned \[1, 6\] for a batch of 4 inputs, expected \[4, 6\]: let it"),
+        (lambda x: x[:, : len(x)], r"returned \[2, 2\] for a batch of 2 inputs, expected \[2, 4\]"),
+    ],
+)
+def test_batches_must_fit_together(models, x, function, message):
+    with pytest.raises(InputError, match=message):
+        map_batches(function, x, models[0], 4)
 
 
 def test_trained_members_differ_and_repeat(x, labels):

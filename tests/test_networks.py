@@ -98,3 +98,10 @@ def test_signals_keep_their_size_through_vgg16():
 def test_impossible_sizes_are_refused(build, message):
     with pytest.raises(InputError, match=message):
         build()
+
+
+def test_standardise_needs_a_positive_deviation_for_each_channel():
+    with pytest.raises(InputError, match="std must be positive, one for each of the 2 channels"):
+        networks.Standardise([0.1, 0.2], [0.3])
+    with pytest.raises(InputError, match=r"got \[0.0\]"):
+        networks.Standardise([0.1], [0.0])

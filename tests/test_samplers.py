@@ -1,11 +1,17 @@
 """The law of posteriors, run on all of them; and that it can be broken."""
 
+import copy
+
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from foresee.demo import digits
-from foresee.posteriors import Forest
+from foresee.networks import mlp, small_cnn
+from foresee.posteriors import Forest, cyclical_sgmcmc, ensemble, mc_dropout, sgld
 from foresee.testing import LinearPosterior, check_sampler, random_view
 from uncertainty import SAMPLERS, measure
 
@@ -17,9 +23,9 @@ def test_linear_posterior():
 
 
 def test_forest():
-    task = digits(shift=False, seed=0)
-    model = RandomForestClassifier(9, random_state=0).fit(task.seed, task.seed_labels)
-    check_sampler(lambda: Forest(model, 10), task.pool[:20])
+    x, y = load_digits(return_X_y=True)
+    model = RandomForestClassifier(9, random_state=0).fit(x[:40], y[:40])
+    check_sampler(lambda: Forest(model, 10), x[40:60])
 
 
 class FreshMasks(LinearPosterior):
@@ -61,6 +67,56 @@ class Unanimous(LinearPosterior):
 def test_broken_samplers_are_caught(posterior, law):
     with pytest.raises(AssertionError, match=law):
         check_sampler(lambda: posterior(VIEW.posterior.weights), VIEW.pool)
+
+
+class Bytes(nn.Module):
+    """A first layer that reads bytes in the precision of its buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([100.0, 150.0]).view(2, 1, 1))
+
+    def forward(self, pixels):
+        return (pixels.to(self.mean.dtype) - self.mean) / 64
+
+
+def several(model, x, y):
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        next(changed.parameters()).mul_(-1)
+    return ensemble([model, changed])
+
+
+def cycles(model, x, y):
+    options = {"cycles": 2, "per_cycle": 3, "iterations": 24, "batch": 16, "explore": 0.5}
+    return cyclical_sgmcmc(model, x, y, **options, rng=np.random.default_rng(0))
+
+
+def chain(model, x, y):
+    return sgld(model, x, y, draws=4, burn_in=2, thin=2, batch=16, rng=np.random.default_rng(0))
+
+
+def dropout(model, x, y):
+    return mc_dropout(model, 6)
+
+
+@pytest.mark.parametrize("sampler", [dropout, several, cycles, chain])
+@pytest.mark.parametrize("convolutions", [True, False])  # chains run them in another way
+def test_images_of_bytes_give_the_draws_of_their_floats(sampler, convolutions):
+    pixels = torch.randint(256, (40, 2, 4, 4), generator=torch.Generator().manual_seed(0))
+    pixels, y = pixels.to(torch.uint8), torch.arange(40) % 3
+    body = small_cnn(3, 4, channels=2, hidden=8) if convolutions else mlp(32, 3, hidden=(8,))
+    model, twin = (nn.Sequential(first, *body) for first in (Bytes(), nn.Identity()))
+    x = model[0](pixels)
+    posterior, plain = sampler(model, pixels, y), sampler(twin, x, y)
+    assert posterior.predict(pixels).dtype == torch.float32
+    for inputs in (pixels, pixels.numpy(), TensorDataset(pixels), DataLoader(pixels, 16)):
+        torch.testing.assert_close(posterior.predict(inputs), plain.predict(x))
+        torch.testing.assert_close(posterior.point(inputs), plain.point(x))
+        torch.testing.assert_close(posterior.embed(inputs), plain.embed(x))
+    check_sampler(lambda: sampler(model, pixels, y), pixels[:8], model=model)
+    double = sampler(model.double(), pixels, y)  # the precision is that of the network
+    assert double.predict(pixels).dtype == torch.float64
 
 
 @pytest.mark.filterwarnings("ignore:By default `link_approx`")  # laplace-torch's own

@@ -11,13 +11,21 @@ from sklearn.ensemble import (
     ExtraTreesClassifier,
     RandomForestClassifier,
 )
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifier
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from foresee import bald
 from foresee.checks import InputError
@@ -247,6 +255,97 @@ def test_laplace_narrows_with_data_and_with_the_prior():
 
     assert spread(30, 1.0) > 1.5 * spread(400, 1.0)
     assert spread(30, 1.0) > 1.5 * spread(30, 0.01)
+
+
+# --- sets that are read in batches --------------------------------------------------------------
+
+
+def images(n=600):
+    """Images [n 1 2 2] with labels; 600 are three batches."""
+    x, y = blobs(rows=n)
+    return torch.from_numpy(x.astype(np.float32)).reshape(n, 1, 2, 2), torch.from_numpy(y)
+
+
+def fitted_to_flat():
+    x, y = images()
+    x, y = x.flatten(1).numpy(), y.numpy()
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0).fit(x, y)
+    bagging = BaggingClassifier(GaussianNB(), 4, max_features=2, random_state=0).fit(x, y)
+    naive = make_pipeline(StandardScaler(), GaussianNB()).fit(x, y)
+    linear = laplace_logistic(logistic().fit(x, y), x, y, 3, 4, rng=np.random.default_rng(0))
+    return [Forest(forest, 3), Forest(bagging, 3), members([naive, forest], 3), linear]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_images_datasets_and_loaders_are_their_flat_rows(which):
+    posterior, (x, y) = fitted_to_flat()[which], images()
+    flat = x.flatten(1).numpy()
+    probs, point = posterior.predict(flat), posterior.point(flat)
+    data = TensorDataset(x, y)
+    for same in (x, x.numpy(), x.requires_grad_(), data, DataLoader(data, 7), DataLoader(x, 256)):
+        assert isinstance(posterior.predict(same), np.ndarray)
+        np.testing.assert_allclose(posterior.predict(same), probs, atol=1e-6)
+        np.testing.assert_allclose(posterior.point(same), point, atol=1e-6)
+        if which == 3:
+            np.testing.assert_array_equal(posterior.embed(same), flat)
+    tables = (flat, TensorDataset(torch.from_numpy(flat)), [(row, 0) for row in flat])
+    for same in (*tables[:2], DataLoader(tables[2], 9)):
+        np.testing.assert_allclose(posterior.predict(same), probs, atol=1e-6)
+
+
+class Widest(GaussianNB):
+    """Notes the most rows that it was ever asked about."""
+
+    rows = 0
+
+    def predict_proba(self, x):
+        Widest.rows = max(Widest.rows, len(x))
+        return super().predict_proba(x)
+
+
+def test_a_dataset_is_never_held_whole():
+    x, y = images(1500)
+    posterior = members([Widest().fit(x.flatten(1).numpy(), y.numpy())] * 2, 3)
+    for inputs, most in ((TensorDataset(x), 256), (DataLoader(x, 30), 30)):
+        for method in (posterior.predict, posterior.point):
+            Widest.rows = 0
+            assert len(method(inputs)) == 1500
+            assert Widest.rows == most
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_sets_that_cannot_be_read(which):
+    posterior, (x, _) = fitted_to_flat()[which], images(12)
+    batched = BatchSampler(RandomSampler(x), 4, drop_last=False)
+    short = BatchSampler(range(12), 5, drop_last=True)
+    for inputs, message in (
+        (DataLoader(x, 4, shuffle=True), "inputs is a DataLoader that shuffles.*shuffle=False"),
+        (DataLoader(x, 4, sampler=SubsetRandomSampler(range(12))), "shuffle=False"),
+        (DataLoader(x, batch_sampler=batched), "shuffle=False"),
+        (DataLoader(x, 5, drop_last=True), "pass drop_last=False"),
+        (DataLoader(x, batch_sampler=short), "pass drop_last=False"),
+        (TensorDataset(x[:0]), "inputs are empty: pass at least one row"),
+        (DataLoader(TensorDataset(x[:0]), 4), "inputs are empty"),
+        (x[:0], "inputs are empty"),
+        (x[:0].numpy(), "inputs are empty"),
+        (x[:, :, :1], r"inputs must have shape \[n 4\].*4 features, got \[12, 1, 1, 2\]: prepare"),
+        (TensorDataset(x[:, :, 0]), r"\[n 4\].*got \[12, 1, 2\]"),
+        (DataLoader(x[..., 0], 5), r"\[n 4\].*got \[5, 1, 2\]"),
+        (np.zeros(4), r"\[n 4\].*got \[4\]"),
+        (np.zeros((2, 5)), r"\[n 4\].*got \[2, 5\]"),
+    ):
+        for method in (posterior.predict, posterior.point, *[posterior.embed] * (which == 3)):
+            with pytest.raises(InputError, match=message):
+                method(inputs)
+
+
+def test_what_is_no_array_is_left_to_the_model():
+    """A pipeline of words knows no number of features; a frame is checked by the model itself."""
+    texts, y = ["a b", "b c", "c a", "a a"], [0, 1, 0, 1]
+    pipeline = make_pipeline(CountVectorizer(token_pattern=r"\w"), MultinomialNB()).fit(texts, y)
+    posterior = members([pipeline, pipeline], 2)
+    np.testing.assert_allclose(posterior.point(texts), pipeline.predict_proba(texts), atol=1e-6)
+    np.testing.assert_array_equal(posterior.predict(np.array(texts)), posterior.predict(texts))
 
 
 POSTERIORS = {

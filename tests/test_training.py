@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from foresee import networks, training
 from foresee.checks import InputError
+from foresee.networks import Standardise, mlp
 from foresee.training import Recipe, fit, learning_rate
 
 SHORT = Recipe(iterations=5, batch=4)
@@ -121,14 +122,51 @@ def test_steps_are_those_of_momentum_sgd_by_hand(few):
 
 
 def test_each_epoch_is_a_permutation_in_batches_of_one_size():
-    batches = training._batches(11, 4, rng())
+    batches = training._batches(11, 4, rng(), torch.device("cpu"))
     for _ in range(3):
         epoch = [next(batches) for _ in range(2)]
         assert [len(batch) for batch in epoch] == [4, 4]
         assert len(set(torch.cat(epoch).tolist())) == 8
-    assert sorted(next(training._batches(3, 64, rng())).tolist()) == [0, 1, 2]
+    assert sorted(next(training._batches(3, 64, rng(), torch.device("cpu"))).tolist()) == [0, 1, 2]
     seen = {i for _, batch in zip(range(40), batches, strict=False) for i in batch.tolist()}
     assert seen == set(range(11))
+
+
+def test_images_of_bytes_train_like_the_floats_they_stand_for():
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 2, 4, 4), np.uint8)
+    labels = pixels[:, 0].mean((1, 2)) > 127
+    mean, std = (0.4, 0.6), (0.2, 0.3)
+    scale = [np.array(v, np.float32)[:, None, None] for v in (mean, std)]
+    floats = (np.float32(pixels) / np.float32(255) - scale[0]) / scale[1]
+    plain = fit(mlp(32, 2, (8,)), floats, labels.astype(int), SHORT, rng())
+    body = mlp(32, 2, (8,))
+    ours = fit(
+        nn.Sequential(Standardise(mean, std), *body), pixels, labels.astype(int), SHORT, rng()
+    )
+    for one, other in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=r"got torch.uint8 .*networks.Standardise"):
+        fit(mlp(32, 2, (8,)), pixels, labels.astype(int), SHORT, rng())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_recorded_step_trains_like_one_that_is_not(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(200, 6, generator=generator), torch.arange(200) % 3
+    recipe = Recipe(iterations=60, batch=32, learning_rate=0.01)
+
+    def trained():
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 0.1)
+        return fit(model, x.cuda(), y, recipe, rng(), device="cuda").model.state_dict()
+
+    recorded, again = trained(), trained()
+    monkeypatch.setattr(training, "_WORTH_RECORDING", 1000)
+    eager = trained()
+    for name, value in recorded.items():
+        assert torch.equal(value, again[name])
+        torch.testing.assert_close(value, eager[name], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("points", [2, 3, 5, 9])

@@ -7,7 +7,7 @@ global random state is left alone. Networks are built on the CPU; move them as u
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foresee.checks import InputError
 
@@ -126,6 +126,34 @@ def mlp(
             size = width
         layers.append(nn.Linear(size, classes))
     return _initialised(layers, seed)
+
+
+class Standardise(nn.Module):
+    """A first layer for images kept as bytes: to floats, then to mean 0 and sd 1 per channel.
+
+    ``mean`` and ``std`` are those of the pixels scaled to 0…1. Bytes take a quarter of the memory.
+
+    >>> Standardise([0.5], [0.25])(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))[:, 0]
+    tensor([[[-2.]],
+    <BLANKLINE>
+            [[ 2.]]])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not all(s > 0 for s in std):
+            raise InputError(
+                f"std must be positive, one for each of the {len(mean)} channels, got {list(std)}"
+            )
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", 255 * torch.tensor(std).view(-1, 1, 1))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Map bytes [n channels height width] to floats of the buffers' precision."""
+        return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
 
 def _check(classes: int, dropout: float, **sizes: int) -> None:

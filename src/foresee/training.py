@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from foresee.checks import InputError
+from foresee.networks import Standardise
 from foresee.types import Array
 
 _HEALTH = 2000  # training points on which health is measured, at most
+_WORTH_RECORDING = 50  # iterations: to record takes as long as some ten of them
+_AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
 
 
@@ -108,26 +111,21 @@ def fit(
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
         raise InputError("model has no parameters: there is nothing to train")
-    x, y = _checked(inputs, labels)
+    x, y = _checked(inputs, labels, any(isinstance(m, Standardise) for m in model.modules()))
     optimiser = _optimiser(model, recipe)
     rates = schedule or (lambda iteration: learning_rate(recipe, iteration))
-    batches = _batches(len(y), recipe.batch, rng)
+    batches = _batches(len(y), recipe.batch, rng, x.device)
 
-    with _seeded(like.device, int(rng.integers(2**63))):
+    seed = int(rng.integers(2**63))
+    with _seeded(like.device, seed):
         _check_classes(model, x[:1].to(like), y)
         start = time.perf_counter()
         model.train()
+        gradients = _gradients(model, x, y, recipe, like, seed)
         for iteration in range(recipe.iterations):
-            rows = next(batches).to(x.device)
             for group in optimiser.param_groups:
                 group["lr"] = rates(iteration)
-            with torch.autocast(
-                like.device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16"
-            ):
-                outputs = model(x[rows].to(like))
-            loss = cross_entropy(outputs.to(like.dtype), y[rows].to(like.device))
-            optimiser.zero_grad()
-            loss.backward()
+            loss = gradients(next(batches))
             optimiser.step()
             if iteration % _LOOK_EVERY == 0 or iteration == recipe.iterations - 1:
                 _check_loss(loss.item(), iteration, recipe)
@@ -146,15 +144,70 @@ def fit(
     return Training(model, health, accuracy, seconds)
 
 
-def _checked(inputs: Array, labels: Any) -> tuple[Tensor, Tensor]:
+def _gradients(
+    model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, like: Tensor, seed: int
+) -> Callable[[Tensor], Tensor]:
+    """A function that puts the gradients of a batch's mean loss into the model and returns it.
+
+    On a GPU the kernels of one batch are recorded once and replayed: launching them one by one
+    takes a small network several times longer than running them.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def compute(inputs: Tensor, labels: Tensor) -> Tensor:
+        for parameter in parameters:
+            parameter.grad = None
+        with torch.autocast(
+            like.device.type,
+            torch.bfloat16,
+            enabled=recipe.precision == "bfloat16",
+            cache_enabled=False,  # a recording would keep the weights of its first batch
+        ):
+            outputs = model(inputs)
+        loss = cross_entropy(outputs.to(like.dtype), labels)
+        loss.backward()
+        return loss
+
+    if like.device.type != "cuda" or recipe.iterations < _WORTH_RECORDING:
+        return lambda rows: compute(x[rows].to(like), y[rows].to(like.device))
+
+    size = min(recipe.batch, len(y))
+    inputs, labels = x[:size].to(like, copy=True), y[:size].to(like.device, copy=True)
+    before = [buffer.clone() for buffer in model.buffers()]
+    side = torch.cuda.Stream(like.device)
+    side.wait_stream(torch.cuda.current_stream(like.device))
+    with torch.cuda.stream(side):  # libraries set themselves up at first use, which cannot be kept
+        for _ in range(3):
+            compute(inputs, labels)
+    torch.cuda.current_stream(like.device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = compute(inputs, labels)
+    for buffer, value in zip(model.buffers(), before, strict=True):  # BatchNorm saw the rehearsal
+        buffer.copy_(value)
+    torch.cuda.manual_seed(seed)
+
+    def replay(rows: Tensor) -> Tensor:
+        inputs.copy_(x[rows])
+        labels.copy_(y[rows])
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def _checked(inputs: Array, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
     if isinstance(inputs, np.ndarray):
         # A copy only where torch could not share the memory: read-only or reversed arrays.
         inputs = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
-    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or not inputs.is_floating_point():
+    floats = isinstance(inputs, Tensor) and (
+        inputs.is_floating_point() or (takes_bytes and inputs.dtype is torch.uint8)
+    )
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or not floats:
         what = f"{inputs.dtype} {list(inputs.shape)}" if isinstance(inputs, Tensor) else inputs
         raise InputError(
             f"inputs must be an array or a tensor of floats [l ...], got {what}: scale images of "
-            "bytes by 1 / 255"
+            "bytes by 1 / 255, or begin the model with networks.Standardise"
         )
     if isinstance(labels, Tensor):
         whole = not (
@@ -178,7 +231,7 @@ def _checked(inputs: Array, labels: Any) -> tuple[Tensor, Tensor]:
         raise InputError("inputs are empty: pass at least one labelled point")
     if int(labels.min()) < 0:
         raise InputError(f"labels must be whole numbers from 0, got {int(labels.min())}")
-    if not bool(inputs.isfinite().all()):
+    if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
         raise InputError("inputs hold NaN or infinity: clean or impute them")
     return inputs, labels
 
@@ -207,30 +260,37 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
 
 
 def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    on_gpu = all(parameter.is_cuda for parameter in model.parameters())
     if recipe.optimiser == "adam":
         return torch.optim.Adam(
             model.parameters(),
             recipe.learning_rate,
             betas=(recipe.momentum, 0.999),
             weight_decay=recipe.weight_decay,
+            fused=on_gpu,
         )
     return torch.optim.SGD(
         model.parameters(),
         recipe.learning_rate,
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
+        fused=on_gpu,
     )
 
 
-def _batches(points: int, batch: int, rng: np.random.Generator) -> Iterator[Tensor]:
+def _batches(
+    points: int, batch: int, rng: np.random.Generator, device: torch.device
+) -> Iterator[Tensor]:
     """Rows of one batch after another, epoch after epoch.
 
     Batches that are short are left out: one of a single point would break BatchNorm.
     """
     size = min(batch, points)
+    used = points - points % size
+    epochs = -(-_AHEAD * size // used)
     while True:
-        order = torch.from_numpy(rng.permutation(points))
-        yield from order[: points - points % size].split(size)
+        order = np.concatenate([rng.permutation(points)[:used] for _ in range(epochs)])
+        yield from torch.from_numpy(order).to(device).split(size)
 
 
 @contextmanager

@@ -2,12 +2,20 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from foresee import checks
 from foresee.checks import InputError
@@ -27,30 +35,62 @@ def map_batches(
     Batches arrive on the model's device and, if they are floats, in its precision. When a GPU runs
     out of memory the batch is halved for all that follow.
     """
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = weight_of(model)
     if isinstance(inputs, DataLoader):
-        return torch.cat([function(_to(x, like)) for x in _from_loader(inputs)])
+        return torch.cat([function(_to(x, like)) for x in batches(inputs)])
     checks.count("batch", batch, 1 << 40, of="any set")
-    if len(inputs) == 0:
-        raise InputError("inputs are empty: pass at least one row")
-    parts, start = [], 0
-    while start < len(inputs):
+    n, start, out = _length(inputs), 0, torch.empty(0)
+    shrunk = False
+    while start < n:
         x = _to(_rows(inputs, start, start + batch), like)
         try:
-            parts.append(function(x))
+            part = function(x)
         except torch.cuda.OutOfMemoryError:
             if len(x) == 1:
                 raise
-            batch = len(x) // 2
+            batch, shrunk = len(x) // 2, True
             torch.cuda.empty_cache()
+            continue
+        if shrunk:  # said once, when the size that fits is found
             warnings.warn(
                 f"the GPU ran out of memory: going on in batches of {batch}; pass batch={batch} "
                 "to start so",
                 stacklevel=3,
             )
-            continue
+            shrunk = False
+        if start == 0:  # joining the parts at the end would hold them twice
+            out = part.new_empty(n, *part.shape[1:])
+        if part.shape != (len(x), *out.shape[1:]):
+            raise InputError(
+                f"the model returned {list(part.shape)} for a batch of {len(x)} inputs, expected "
+                f"{[len(x), *out.shape[1:]]}: let it return one row for each input, all of one form"
+            )
+        out[start : start + len(x)] = part
         start += len(x)
-    return torch.cat(parts)
+    return out
+
+
+def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
+    """Read a Dataset or a DataLoader in order; labels that come with the inputs are left out."""
+    if not isinstance(inputs, DataLoader):
+        for start in range(0, _length(inputs), batch):
+            yield _rows(inputs, start, start + batch)
+        return
+    order: Any = inputs if inputs.batch_sampler is None else inputs.batch_sampler
+    sampler = getattr(order, "sampler", None)
+    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        raise InputError(
+            "inputs is a DataLoader that shuffles: rows of the result could not be told apart; "
+            "pass shuffle=False"
+        )
+    if getattr(order, "drop_last", False):
+        raise InputError("inputs is a DataLoader that drops the last batch: pass drop_last=False")
+    empty = True
+    for values in inputs:
+        empty = False
+        yield values[0] if isinstance(values, tuple | list) else values
+    if empty:
+        raise InputError(_EMPTY)
 
 
 def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Tensor:
@@ -83,16 +123,77 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
     return outputs.softmax(-1)
 
 
-def _from_loader(loader: DataLoader[Any]) -> Iterator[Any]:
-    if isinstance(loader.sampler, RandomSampler):
+def one_row_each(outputs: Any, n: int) -> Tensor:
+    """Check that a network returned [n c] for n inputs."""
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != n:
+        what = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise InputError(
-            "inputs is a DataLoader that shuffles: rows of the result could not be told apart; "
-            "pass shuffle=False"
+            f"the model must return [n c], one row for each of {n} inputs, got {what}: wrap it in "
+            "a module that returns its logits alone"
         )
-    if loader.drop_last:
-        raise InputError("inputs is a DataLoader that drops the last batch: pass drop_last=False")
-    for batch in loader:
-        yield batch[0] if isinstance(batch, tuple | list) else batch
+    return outputs
+
+
+def penultimate(model: nn.Module, x: Tensor) -> Tensor:
+    """What enters the last nn.Linear that runs, flattened [n d], in eval mode.
+
+    The model is given back as it was.
+
+    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(), nn.Linear(3, 2))
+    >>> penultimate(model, torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+    last: list[Tensor] = []
+
+    def remember(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        last[:] = arguments[:1]
+
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    hooks = [module.register_forward_pre_hook(remember) for module in linears]
+    try:
+        with evaluating(model):
+            model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not last or len(last[0]) != len(x):
+        raise InputError(
+            "model has no penultimate representation: none of its nn.Linear layers runs on one row "
+            "for each input; use a strategy that needs draws alone, not Coreset or BADGE"
+        )
+    return last[0].flatten(1).clone()  # a view would hold all that the layer's input was cut from
+
+
+@contextmanager
+def evaluating(*models: nn.Module) -> Iterator[None]:
+    """Run in eval mode without gradients, then restore the mode of every single module."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    try:
+        for model in models:
+            model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def weight_of(model: nn.Module) -> Tensor:
+    """Some tensor with the device and the precision of the model."""
+    return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+
+
+_EMPTY = "inputs are empty: pass at least one row"
+
+
+def _length(inputs: Any) -> int:
+    if isinstance(inputs, IterableDataset):
+        raise InputError(
+            "inputs is an IterableDataset, which has no length: pass a DataLoader that reads it"
+        )
+    if len(inputs) == 0:
+        raise InputError(_EMPTY)
+    return len(inputs)
 
 
 def _rows(inputs: Any, start: int, stop: int) -> Any:

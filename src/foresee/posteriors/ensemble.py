@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from foresee.checks import InputError
-from foresee.posteriors.batching import BATCH, Outputs, map_batches, probabilities
+from foresee.posteriors.batching import (
+    BATCH,
+    Outputs,
+    evaluating,
+    map_batches,
+    one_row_each,
+    penultimate,
+    probabilities,
+)
 from foresee.training import Recipe, Training, fit
 from foresee.types import Array, Inputs, Posterior
 
@@ -48,7 +55,7 @@ class Ensemble:
         """Probabilities of every member [n t c]."""
 
         def members(x: Tensor) -> Tensor:
-            outputs = [_outputs(model, x) for model in self.models]
+            outputs = [one_row_each(model(x), len(x)) for model in self.models]
             sizes = sorted({y.shape[1] for y in outputs})
             if len(sizes) > 1:
                 raise InputError(
@@ -57,7 +64,7 @@ class Ensemble:
                 )
             return torch.stack(outputs, 1)
 
-        with _evaluating(*self.models):
+        with evaluating(*self.models):
             outputs = map_batches(members, inputs, self.models[0], self.batch)
         # All rows at once: in a single row, logits can pass for probabilities by chance.
         return probabilities(outputs, self.outputs, self.classes)
@@ -212,63 +219,9 @@ def cyclical_rate(recipe: Recipe, iteration: int, cycles: int) -> float:
     return recipe.learning_rate / 2 * (1 + math.cos(math.pi * phase))
 
 
-def penultimate(model: nn.Module, x: Tensor) -> Tensor:
-    """What enters the last nn.Linear that runs, flattened [n d], in eval mode.
-
-    The model is given back as it was.
-
-    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(), nn.Linear(3, 2))
-    >>> penultimate(model, torch.zeros(5, 4)).shape
-    torch.Size([5, 3])
-    """
-    last: list[Tensor] = []
-
-    def remember(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        last[:] = arguments[:1]
-
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    hooks = [module.register_forward_pre_hook(remember) for module in linears]
-    try:
-        with _evaluating(model):
-            model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not last or len(last[0]) != len(x):
-        raise InputError(
-            "model has no penultimate representation: none of its nn.Linear layers runs on one row "
-            "for each input; use a strategy that needs draws alone, not Coreset or BADGE"
-        )
-    return last[0].flatten(1)
-
-
-@contextmanager
-def _evaluating(*models: nn.Module) -> Iterator[None]:
-    """Run in eval mode without gradients, then restore the mode of every single module."""
-    modes = [(module, module.training) for model in models for module in model.modules()]
-    try:
-        for model in models:
-            model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def _outputs(model: nn.Module, x: Tensor) -> Tensor:
-    y: Any = model(x)
-    if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != len(x):
-        what = f"{list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise InputError(
-            f"a model must return [n c], one row for each of the {len(x)} inputs, got {what}"
-        )
-    return y
-
-
 def _check_draws(draws: int) -> None:
     if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
-        raise InputError(f"draws must be a whole number, at least 2, got {draws!r}")
+        raise InputError(f"draws must be a whole number, at least 2, got {draws!r}: 5 is usual")
 
 
 def _check_agreement(forms: list[tuple[type, int, int]]) -> None:

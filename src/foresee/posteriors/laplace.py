@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foresee.checks import InputError
-from foresee.posteriors.batching import BATCH, map_batches, probabilities
-from foresee.posteriors.ensemble import penultimate
+from foresee.posteriors.batching import BATCH, map_batches, penultimate, probabilities
 from foresee.posteriors.sgmcmc import Samples
 from foresee.types import Array, Inputs, Posterior
 
@@ -40,12 +39,15 @@ def laplace(
     """
     Laplace = _library()
     if draws < 2:
-        raise InputError(f"draws must be at least 2, got {draws}")
+        raise InputError(f"draws must be at least 2, got {draws}: 100 is usual")
     network = copy.deepcopy(model).eval()
     x = map_batches(lambda rows: rows, inputs, network)
     y = torch.as_tensor(labels).to(x.device, torch.long)
     if y.shape != x.shape[:1]:
-        raise InputError(f"labels must be {len(x)} whole numbers, got shape {list(y.shape)}")
+        raise InputError(
+            f"labels must be {len(x)} whole numbers, got shape {list(y.shape)}: pass one for each "
+            "input"
+        )
     options: dict[str, Any] = {"subset_of_weights": "last_layer", "hessian_structure": "kron"}
     if subset == "subnetwork":
         indices = _largest(network, subnetwork_size)

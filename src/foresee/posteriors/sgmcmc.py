@@ -27,9 +27,12 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
 from foresee.checks import InputError
-from foresee.posteriors.batching import BATCH, Outputs, map_batches, probabilities
-from foresee.posteriors.ensemble import penultimate
+from foresee.posteriors.batching import BATCH, Outputs, map_batches, penultimate, probabilities
 from foresee.types import Array, Inputs
+
+
+class DivergedError(InputError):
+    """The steps of a chain were too long for its target."""
 
 
 def sgld_step(
@@ -181,7 +184,7 @@ def _sample(
                 for p, value in zip(params, moved, strict=True):
                     p.copy_(value)
             if not loss.isfinite() or (keep and not all(p.isfinite().all() for p in params)):
-                raise InputError(f"the chain diverged in iteration {k}: lower step = {step:.3g}")
+                raise DivergedError(f"the chain diverged in iteration {k}: lower step = {step:.3g}")
             if keep:
                 named = [*chain.named_parameters(), *chain.named_buffers()]
                 kept.append({key: v.detach().clone() for key, v in named if key not in frozen})

@@ -1,9 +1,12 @@
 """Posteriors of scikit-learn models: ensembles, the bootstrap, Laplace draws.
 
 Classes are 0 … n_classes − 1; one that a model never saw has probability 0.
+Inputs are what the models read, images flattened or not, or a Dataset or a DataLoader of such rows,
+which is read in batches. Arrays come out.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +15,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from foresee.checks import InputError
+from foresee.posteriors.batching import batches
 from foresee.types import Inputs
 
 
@@ -37,17 +43,19 @@ class Forest:
 
     def predict(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of every member [n t c]."""
-        x, d = np.asarray(inputs), self.model.n_features_in_
-        if x.ndim != 2 or x.shape[1] != d:
-            raise InputError(f"inputs must have shape [n {d}] as in training, got {list(x.shape)}")
         trees, names = self.model.estimators_, _classes(self.model, self.n_classes)
         subsets = getattr(self.model, "estimators_features_", [slice(None)] * len(trees))
-        parts = [(tree, x[:, some]) for tree, some in zip(trees, subsets, strict=True)]
-        return np.stack([_probs(tree, part, self.n_classes, names) for tree, part in parts], 1)
+
+        def every(x: Inputs) -> NDArray[np.float32]:
+            table = _table(self.model, x if isinstance(x, Tensor) else np.asarray(x))
+            parts = [(tree, table[:, some]) for tree, some in zip(trees, subsets, strict=True)]
+            return np.stack([_probs(tree, part, self.n_classes, names) for tree, part in parts], 1)
+
+        return _map(every, inputs)
 
     def point(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of the whole [n c]."""
-        return _probs(self.model, inputs, self.n_classes)
+        return _map(lambda x: _probs(self.model, x, self.n_classes), inputs)
 
     def embed(self, inputs: Inputs) -> NDArray[np.float32]:
         """A forest has no penultimate representation."""
@@ -69,19 +77,22 @@ class Members:
 
     def predict(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of every member [n t c]."""
-        return np.stack([_probs(model, inputs, self.n_classes) for model in self.models], 1)
+        return _map(self._every, inputs)
 
     def point(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of the model fitted to all labels, or the mean over members [n c]."""
         if self.whole is None:
-            return np.asarray(self.predict(inputs).mean(1))
-        return _probs(self.whole, inputs, self.n_classes)
+            return _map(lambda x: self._every(x).mean(1), inputs)
+        return _map(lambda x: _probs(self.whole, x, self.n_classes), inputs)
 
     def embed(self, inputs: Inputs) -> NDArray[np.float32]:
         """The inputs themselves [n d], if every member is linear in them."""
         if not all(hasattr(model, "coef_") for model in self.models):
             raise InputError("no embedding of these members: use a score from draws, or a network")
-        return np.asarray(inputs, np.float32)
+        return _map(lambda x: np.asarray(_table(self.models[0], x), np.float32), inputs)
+
+    def _every(self, x: Inputs) -> NDArray[np.float32]:
+        return np.stack([_probs(model, x, self.n_classes) for model in self.models], 1)
 
 
 def members(models: Iterable[Any], n_classes: int) -> Members:
@@ -171,9 +182,31 @@ def _hessian(model: Any, inputs: Inputs, labels: Any) -> NDArray[np.float64]:
     return hessian
 
 
+def _map(function: Callable[[Inputs], NDArray[np.float32]], inputs: Inputs) -> NDArray[np.float32]:
+    if not isinstance(inputs, Dataset | DataLoader):
+        return function(inputs)
+    return np.concatenate([function(x) for x in batches(inputs)])
+
+
+def _table(model: Any, inputs: Inputs) -> Inputs:
+    """Rows [n d] of an array, as the model was fitted to; other kinds are left to the model."""
+    d = getattr(model, "n_features_in_", None)
+    if d is None or not isinstance(inputs, np.ndarray | Tensor):
+        return inputs
+    x = inputs.numpy(force=True) if isinstance(inputs, Tensor) else inputs
+    if x.ndim < 2 or math.prod(x.shape[1:]) != d:
+        raise InputError(
+            f"inputs must have shape [n {d}], or flatten to it, as {type(model).__name__} "
+            f"was fitted to {d} features, got {list(x.shape)}: prepare them as in training"
+        )
+    if len(x) == 0:
+        raise InputError("inputs are empty: pass at least one row")
+    return x.reshape(len(x), d)
+
+
 def _probs(model: Any, inputs: Inputs, n_classes: int, names: Any = None) -> NDArray[np.float32]:
     """Probabilities in columns 0 … n_classes − 1; ``names[i]`` is what the model knows as i."""
-    probs, classes = model.predict_proba(inputs), _classes(model, n_classes)
+    probs, classes = model.predict_proba(_table(model, inputs)), _classes(model, n_classes)
     out = np.zeros((len(probs), n_classes), np.float32)
     out[:, classes if names is None else names[classes]] = probs
     return out
@@ -195,4 +228,4 @@ def _classes(model: Any, n_classes: int) -> NDArray[np.int64]:
 
 def _check_draws(draws: int) -> None:
     if draws < 2:
-        raise InputError(f"a posterior needs at least 2 draws, got {draws}")
+        raise InputError(f"a posterior needs at least 2 draws, got {draws}: fit more members")
