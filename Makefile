@@ -19,6 +19,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/scoring.py
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python benchmarks/complexity.py
 
 clean:
 	rm -rf $(VENV) demo-output

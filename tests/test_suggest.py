@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -127,7 +128,45 @@ def test_summary_names_the_unit(folder, name, unit):
 
 
 def test_help_and_code_know_the_same_scores():
-    assert list(ScoreName) == list(suggest.MEANING) == list(SCORES)
+    assert list(ScoreName) == list(suggest.MEANING)
+    assert {*ScoreName} - {"eer"} == set(SCORES)
+
+
+COSTS = "0,1,1\n9,0,1\n9,1,0\n"
+
+
+def test_a_loss_matrix_changes_what_is_picked(folder, pool, val):
+    Path("costs.csv").write_text(COSTS)
+    result = run("--score", "eer", "--loss", "costs.csv")
+    picks = [int(line.split(",")[0]) for line in result.stdout.splitlines()[1:]]
+    costs = np.array([[0, 1, 1], [9, 0, 1], [9, 1, 0]])
+    expected = (-scores.eer(pool, val, loss=costs)).argsort(kind="stable")[:5]
+    assert set(picks) == set(expected)
+    assert set(picks) != set((-scores.mezl(pool, val)).argsort(kind="stable")[:5])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1\n1,0\n", r"c = 3 rows"),
+        ("a,b,c\n0,1,1\n1,0,1\n", r"must hold numbers separated by commas"),
+        ("0,1,nan\n1,0,1\n1,1,0\n", r"loss must be finite"),
+        (None, r"there is no file costs.csv"),
+    ],
+)
+def test_a_bad_loss_matrix_is_refused(folder, text, message):
+    if text is not None:
+        Path("costs.csv").write_text(text)
+    result = run("--score", "eer", "--loss", "costs.csv")
+    assert result.exit_code == 2
+    assert re.search(message, result.stderr)
+
+
+@pytest.mark.parametrize("args", [("--score", "eer"), ("--loss", "costs.csv")])
+def test_a_loss_matrix_and_its_score_belong_together(folder, args):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "--loss and --score eer belong together" in result.stderr
 
 
 def test_score_without_target_says_that_it_ignores_one(folder):

@@ -17,11 +17,20 @@ if TYPE_CHECKING:
     from foresee.scores import mebl as mebl
     from foresee.scores import mell as mell
     from foresee.scores import mezl as mezl
+    from foresee.stopping import promise as promise
     from foresee.strategies import Badge as Badge
+    from foresee.strategies import BatchBALD as BatchBALD
+    from foresee.strategies import BatchMell as BatchMell
     from foresee.strategies import Coreset as Coreset
+    from foresee.strategies import GreedyConditioning as GreedyConditioning
+    from foresee.strategies import MeblPlusPlus as MeblPlusPlus
+    from foresee.strategies import PowerMell as PowerMell
     from foresee.strategies import Random as Random
     from foresee.strategies import RetrainingEER as RetrainingEER
     from foresee.strategies import TopK as TopK
+    from foresee.strategies import TopMell as TopMell
+    from foresee.strategies import mell_top_k as mell_top_k
+    from foresee.strategies import pruned_mell as pruned_mell
     from foresee.types import View as View
 
 _HOMES = {
@@ -37,7 +46,22 @@ _HOMES = {
         "mell",
         "mezl",
     ),
-    "strategies": ("Badge", "Coreset", "Random", "RetrainingEER", "TopK"),
+    "stopping": ("promise",),
+    "strategies": (
+        "Badge",
+        "BatchBALD",
+        "BatchMell",
+        "Coreset",
+        "GreedyConditioning",
+        "MeblPlusPlus",
+        "PowerMell",
+        "Random",
+        "RetrainingEER",
+        "TopK",
+        "TopMell",
+        "mell_top_k",
+        "pruned_mell",
+    ),
     "types": ("View",),
 }
 

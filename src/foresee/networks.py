@@ -66,12 +66,13 @@ def small_cnn(
     channels: int = 1,
     dropout: float = 0.5,
     *,
-    hidden: int = 128,
+    hidden: int = 512,
     seed: int = 0,
 ) -> nn.Sequential:
     """Build two convolutions with pooling and one hidden layer, with dropout before both linears.
 
-    Any square image of at least 4 pixels will do.
+    The hidden layer is wide, as the paper's are: MC dropout over few units knows little of what it
+    does not know. Any square image of at least 4 pixels will do.
     """
     _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
     if image_size < 4:

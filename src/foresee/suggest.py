@@ -8,6 +8,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ MEANING = {
     "mell": "expected reduction of the log loss, in nats",
     "mezl": "expected reduction of the error rate",
     "mebl": "expected reduction of the Brier loss",
+    "eer": "expected reduction of the loss given by --loss",
     "bald": "information about the model, in nats",
     "entropy_mc": "entropy of the mean prediction, in nats",
     "entropy": "entropy of the prediction, in nats",
 }
-NEEDS_TARGET = ("mell", "mezl", "mebl")
+NEEDS_TARGET = ("mell", "mezl", "mebl", "eer")
 
 
 def read(argument: str, source: str) -> NDArray[Any]:
@@ -56,6 +58,21 @@ def read(argument: str, source: str) -> NDArray[Any]:
             f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array; "
             "write it again with numpy.save"
         ) from error
+
+
+def read_loss(path: Path, classes: int) -> tuple[tuple[float, ...], ...]:
+    """Read a loss matrix from a CSV without a header: a row for each class, its actions' costs."""
+    if not path.is_file():
+        raise InputError(f"--loss: there is no file {path}: check the path")
+    try:
+        matrix = np.loadtxt(path, delimiter=",", ndmin=2)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"--loss: {path} must hold numbers separated by commas, one row for each class "
+            f"({error}): remove headers and names"
+        ) from error
+    checks.loss_matrix(matrix, classes)
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 def check(pool: NDArray[Any], target: NDArray[Any] | None, score: str, k: int) -> None:
@@ -88,9 +105,10 @@ def stream(
     score: str,
     scratch: int,
     advance: Callable[[int], object] = lambda done: None,
+    loss: Sequence[Sequence[float]] | None = None,
 ) -> NDArray[Any]:
     """Score the pool by chunks; ``advance`` hears how many rows are done after each."""
-    function = getattr(scores, score)
+    function = getattr(scores, score) if loss is None else partial(scores.eer, loss=loss)
     targets = () if target is None else (_in_memory(target),)
     for values in targets:
         checks.rows_sum_to_one("target", torch.from_numpy(values))

@@ -15,7 +15,7 @@ validation point.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,45 +88,3 @@ class Task:
     test: Inputs
     test_labels: NDArray[np.int64]
     oracle: Callable[[NDArray[np.int64]], NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """The sizes of an experiment, as in the paper's table of experimental parameters."""
-
-    dataset: str
-    shift: bool
-    image_size: int
-    classes: int
-    n_seed: int
-    n_val: int
-    n_pool: int
-    n_query: int
-    n_test: int
-    rounds: int
-    targets: int
-    candidates: int
-    draws: int
-
-
-@dataclass(frozen=True)
-class Method:
-    """A named way to choose: how the posterior is drawn and how the picks are made."""
-
-    name: str
-    sampler: Sampler
-    strategy: Strategy
-
-
-Stage: TypeAlias = Literal["train", "sample", "score", "select"]
-
-
-@dataclass(frozen=True)
-class Round:
-    """What one round of active learning did and how well the model did at its start."""
-
-    number: int
-    n_labelled: int
-    accuracy: float
-    picks: tuple[int, ...]
-    seconds: tuple[tuple[Stage, float], ...]

@@ -103,6 +103,24 @@ def parameter_information(
     return _sweep(pool, tiles, ops.deviations, [mean_over_draws], ops.information, rows=c)
 
 
+def weighted_information(
+    pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], weight: Float[Tensor, "t"]
+) -> Float[Tensor, "n"]:
+    """mean_j I(Y_i; Y_j) where draw t has probability ``weight``; n·m·c² numbers are held."""
+    ops, view = _ops(pool), _view(pool)
+
+    def rows(probs: Tensor) -> tuple[Tensor, Tensor]:
+        mean = torch.einsum("ntc,t->nc", probs, weight)
+        scale = torch.where(mean > elementwise.TINY, 1 / mean.clamp_min(elementwise.TINY), 0)
+        relative = (probs - mean[:, None]) * scale[:, None] * weight.sqrt()[:, None]
+        return relative.transpose(1, 2).flatten(0, 1), mean
+
+    (a, mean), (b, other) = rows(pool), rows(val)
+    out = pool.new_zeros(len(pool))
+    ops.information(*map(view, (a @ b.T, (other / len(val)).flatten(), mean, out)))
+    return out
+
+
 def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool:
     """Whether no value is negative and the last axis sums to one; false for NaN."""
     ops, view = _ops(probs), _view(probs)

@@ -129,6 +129,7 @@ class McDropout:
         """Try the split network on a few rows; trust it only where it agrees with whole passes."""
         if not self._plans:  # masks of inputs that failed must not bind those that will do
             self._masks.kept.clear()
+            self._masks.numbers.clear()
             self._masks.calls.clear()
         x = torch.cat([x[:3]] * 3)[:3]
         refuse_functional(self.model, x)

@@ -50,6 +50,7 @@ class Masks:
     seed: int
     layers: Layers
     kept: dict[str, Tensor] = field(default_factory=dict)
+    numbers: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
 
     def at(self, site: str, layer: nn.Module, x: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class Masks:
         if site not in self.kept:
             generators = [generator(self.seed, "dropout", site, k) for k in range(self.draws)]
             keep = [rng.random(shape, np.float32) >= self.layers[layer][1] for rng in generators]
-            self.kept[site] = torch.from_numpy(np.stack(keep))
+            self.kept[site] = torch.from_numpy(np.stack(keep)).to(x.device)
         if self.kept[site].shape[1:] != shape:
             raise InputError(
                 f"dropout layer {site!r} met an activation {list(shape)} after "
@@ -68,6 +69,12 @@ class Masks:
                 "resize all inputs to one shape"
             )
         return self.kept[site]
+
+    def units(self, site: str, draw: int, device: torch.device) -> Tensor:
+        """Numbers of the units that a draw keeps, found once: to count them makes a GPU wait."""
+        if (site, draw) not in self.numbers:
+            self.numbers[site, draw] = self.kept[site][draw].nonzero().flatten()
+        return self.numbers[site, draw].to(device)
 
     def drop(self, site: str, layer: nn.Module, x: Tensor, draws: slice, rows: int) -> Tensor:
         """Apply ``draws`` to x [rows ...], or to x [draws·rows ...] where they are folded in."""

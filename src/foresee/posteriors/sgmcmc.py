@@ -30,6 +30,8 @@ from foresee.checks import InputError
 from foresee.posteriors.batching import BATCH, Outputs, map_batches, penultimate, probabilities
 from foresee.types import Array, Inputs
 
+_LOOK_EVERY = 50  # iterations
+
 
 class DivergedError(InputError):
     """The steps of a chain were too long for its target."""
@@ -183,8 +185,9 @@ def _sample(
                 moved = sgld_step(params, slopes, 2 * step / len(x), temperature, noise)
                 for p, value in zip(params, moved, strict=True):
                     p.copy_(value)
-            if not loss.isfinite() or (keep and not all(p.isfinite().all() for p in params)):
-                raise DivergedError(f"the chain diverged in iteration {k}: lower step = {step:.3g}")
+            looks = keep or k % _LOOK_EVERY == 0  # each look makes a GPU wait
+            if looks and not all(value.isfinite().all() for value in (loss, *params)):
+                raise DivergedError(f"the chain diverged by iteration {k}: lower step = {step:.3g}")
             if keep:
                 named = [*chain.named_parameters(), *chain.named_buffers()]
                 kept.append({key: v.detach().clone() for key, v in named if key not in frozen})

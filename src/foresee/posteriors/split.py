@@ -147,9 +147,7 @@ class Split:
         x: Tensor = _read(node, env)
 
         def kept(site: fx.Node | None) -> Tensor | None:
-            if site is None:
-                return None
-            return self.masks.kept[self.sites[site][0]][draw].nonzero().flatten().to(x.device)
+            return None if site is None else self.masks.units(self.sites[site][0], draw, x.device)
 
         if node in self.sites:
             name, layer = self.sites[node]

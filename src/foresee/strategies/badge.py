@@ -11,7 +11,7 @@ law, and all points catch up with many picks at once, in one matrix product.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,7 +43,17 @@ class Badge:
         checks.rows_sum_to_one("posterior.point(pool)", probs)
         embeddings = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))
         with tiled.full_precision():
-            return _seeding(_Gradients(probs, embeddings), size, rng)
+            return seeding(_Gradients(probs, embeddings), size, rng)
+
+
+class Vectors(Protocol):
+    """Points of a space where only distances are known."""
+
+    squares: Float[Tensor, "n"]
+    """Squared lengths."""
+
+    def squared(self, i: Any, j: Any, /) -> Float[Tensor, "i j"]:
+        """Squared distances between the points at positions i and those at j."""
 
 
 class _Gradients:
@@ -64,38 +74,42 @@ class _Gradients:
         return sums.sub_(products, alpha=2).clamp_(min=0)
 
 
-def _seeding(gradients: _Gradients, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    n = len(gradients.h)
-    nearest = torch.full((n,), torch.inf)
-    fresh = rng.integers(n, size=1)
-    picks = fresh
+def seeding(
+    vectors: Vectors, size: int, rng: np.random.Generator, *, from_origin: bool = False
+) -> NDArray[np.int64]:
+    """Choose ``size`` points by k-means++, each ∝ its squared distance to the nearest pick.
+
+    The first is drawn uniformly, or, with the origin for a pick that comes for free, ∝ its square.
+    """
+    n = len(vectors.squares)
+    nearest = vectors.squares.cpu() if from_origin else torch.full((n,), torch.inf)
+    picks = fresh = rng.integers(n, size=0 if from_origin else 1)
     while len(picks) < size:
-        _add_centres(nearest, gradients, fresh)
+        if len(fresh):
+            _add_centres(nearest, vectors, fresh)
         if not bool(nearest.any()):
             # Every point equals a pick.
             others = np.setdiff1d(np.arange(n), picks)
             fresh = rng.choice(others, size - len(picks), replace=False)
         else:
-            fresh = _draw(nearest.numpy(), gradients, rng)[: size - len(picks)]
+            fresh = _draw(nearest.numpy(), vectors, rng)[: size - len(picks)]
         picks = np.append(picks, fresh)
     return picks
 
 
-def _add_centres(
-    nearest: Float[Tensor, "n"], gradients: _Gradients, centres: NDArray[np.int64]
-) -> None:
-    approach(nearest, len(centres), lambda i, j: gradients.squared(i, centres[j]))
+def _add_centres(nearest: Float[Tensor, "n"], vectors: Vectors, centres: NDArray[np.int64]) -> None:
+    approach(nearest, len(centres), lambda i, j: vectors.squared(i, centres[j]))
     nearest[centres] = 0
 
 
 def _draw(
-    stale: NDArray[np.float32], gradients: _Gradients, rng: np.random.Generator
+    stale: NDArray[np.float32], vectors: Vectors, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw a few points, each ∝ D² given those before; the first proposal is always accepted."""
     cumulative = np.cumsum(stale, dtype=np.float64)
     levels = rng.random(PROPOSALS) * cumulative[-1]
     proposals = np.searchsorted(cumulative, levels, side="right")  # never one with D² = 0
-    between = gradients.squared(proposals, proposals).numpy()
+    between = vectors.squared(proposals, proposals).numpy()
     current = stale[proposals]
     needed = rng.random(PROPOSALS) * current
     accepted: list[int] = []

@@ -1,9 +1,11 @@
 """Strategies that look at every point by itself: the highest scores win, or chance does."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,46 +38,52 @@ class TopK:
     if that is larger: memory does not grow with the pool. Equal scores are ordered at random.
     """
 
-    score: Score
+    score: Score | Callable[[Any], Any]
     candidates: int | None = None
     targets: int | None = None
     point: bool = False
     chunk: int = CHUNK
 
     def __post_init__(self) -> None:
-        if self.candidates is not None and self.candidates < 1:
-            raise checks.InputError(f"candidates must be None or at least 1, got {self.candidates}")
-        if self.targets is not None and self.targets < 0:
-            raise checks.InputError(f"targets must be None or at least 0, got {self.targets}")
+        check_subsets(self.candidates, self.targets, fewest=0)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates, best first."""
         order = draw_candidates(view, size, self.candidates, rng)
-        scores = self._scores(view, order, rng)
+        scores = self.scores(view, order, rng)
         # The order is random and the sort is stable: ties fall to the generator.
         return order[np.argsort(-scores, kind="stable")[:size]]
 
-    def _scores(
+    def scores(
         self, view: View, order: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
+        """Score the points at these positions."""
         predict = view.posterior.point if self.point else view.posterior.predict
         val: tuple[Any, ...] = ()
         if not self.point:
-            val = (None if self.targets == 0 else predict(self._draw_targets(view, rng)),)
-        parts, start, rows = [], 0, 1
-        while start < len(order):
-            probs = predict(view.pool[order[start : start + rows]])
-            parts.append(_numpy(self.score(probs, *val)))
-            start += len(probs)
-            # A score prepares its targets on every call: chunks at least as large repay that.
-            budget = max([self.chunk, *(v.nbytes for v in val if v is not None)])
-            rows = max(1, budget // (probs.nbytes // len(probs)))
-        return np.concatenate(parts)
+            val = (None if self.targets == 0 else predict(draw_targets(view, self.targets, rng)),)
+        score: Any = self.score
+        # A score prepares its targets on every call: chunks at least as large repay that.
+        budget = max([self.chunk, *(v.nbytes for v in val if v is not None)])
+        chunks = predict_in_chunks(predict, view.pool, order, budget)
+        return np.concatenate([_one_each(score(probs, *val), len(probs)) for probs in chunks])
 
-    def _draw_targets(self, view: View, rng: np.random.Generator) -> Any:
-        if self.targets is None or self.targets >= len(view.val):
-            return view.val
-        return view.val[rng.choice(len(view.val), self.targets, replace=False)]
+
+def _one_each(scores: Any, points: int) -> NDArray[Any]:
+    if tuple(scores.shape) != (points,):
+        raise checks.InputError(
+            f"score must return one number for each of the {points} points, got "
+            f"{list(scores.shape)}: reduce over draws and classes"
+        )
+    return numpy(scores)
+
+
+def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) -> None:
+    """Check the sizes of random subsets of the pool and of the validation set."""
+    if candidates is not None and candidates < 1:
+        raise checks.InputError(f"candidates must be None or at least 1, got {candidates}")
+    if targets is not None and targets < fewest:
+        raise checks.InputError(f"targets must be None or at least {fewest}, got {targets}")
 
 
 def draw_candidates(
@@ -88,5 +96,35 @@ def draw_candidates(
     return rng.permutation(len(view.pool))[:candidates]
 
 
-def _numpy(values: Array) -> NDArray[Any]:
+def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> Any:
+    """The validation set, or a random subset of it."""
+    if targets is None or targets >= len(view.val):
+        return view.val
+    return view.val[rng.choice(len(view.val), targets, replace=False)]
+
+
+def predict_in_chunks(
+    predict: Callable[[Any], Any], pool: Any, order: NDArray[np.int64], budget: int = CHUNK
+) -> Iterator[Any]:
+    """Predict for the points in this order, ``budget`` bytes of predictions at a time."""
+    start, rows = 0, 1  # one row tells how large a row is
+    while start < len(order):
+        probs = predict(pool[order[start : start + rows]])
+        yield probs
+        start += len(probs)
+        rows = max(1, budget // (probs.nbytes // len(probs)))
+
+
+def draws(name: str, values: Any) -> Tensor:
+    """Checked probabilities [n t c] on the device they came on, as float32 or float64."""
+    checks.draws(name, values)
+    if not isinstance(values, Tensor):
+        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    values = values.detach()
+    checks.rows_sum_to_one(name, values)
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def numpy(values: Array) -> NDArray[Any]:
+    """Return the values as a NumPy array."""
     return values.cpu().numpy() if isinstance(values, Tensor) else values

@@ -1,0 +1,302 @@
+"""How fast batches are chosen, beside straightforward versions of the same choice.
+
+    python benchmarks/batches.py [--quick]
+
+One run measures everything, in turns, and takes the best of each: machines are noisy, ratios are
+not. *: on fewer picks or candidates, scaled.
+"""
+
+import argparse
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from foresee import (
+    BatchBALD,
+    BatchMell,
+    GreedyConditioning,
+    MeblPlusPlus,
+    PowerMell,
+    TopK,
+    TopMell,
+    mell,
+    mell_top_k,
+    pruned_mell,
+)
+from foresee.strategies import batch
+from foresee.strategies.greedy import explained, target_root
+from foresee.types import Strategy, View
+from scoring import peak_memory, seconds
+
+T, C, L, M_ALL = 100, 10, 100, 5000
+console = Console(width=130)
+
+
+def predictions(n: int, t: int, c: int, spread: float = 0.5) -> Tensor:
+    """Draws of a linear model on clustered inputs [n t c]."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    d = 32
+    inputs = normal(50, d)[torch.randint(50, (n,), generator=generator)] + normal(n, d)
+    weights = 2 * normal(d, c) + spread * normal(t, d, c)
+    parts = [torch.einsum("nd,tdc->ntc", x, weights / d**0.5).softmax(2) for x in inputs.split(500)]
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A posterior that is an array; inputs are row numbers."""
+
+    probs: Tensor
+
+    def predict(self, inputs: Any) -> Tensor:
+        return self.probs[torch.from_numpy(inputs)]
+
+    def point(self, inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def embed(self, inputs: Any) -> Any:
+        raise NotImplementedError
+
+
+def view_of(probs: Tensor, n: int) -> View:
+    """The first n rows are the pool, the others the validation set."""
+    rows = np.arange(len(probs))
+    return View(Held(probs), rows[:0], rows[:0], rows[:n], rows[n:])
+
+
+# --- straightforward versions -----------------------------------------------------------------
+
+
+def plain_greedy(pool: Tensor, val: Tensor, size: int) -> None:
+    """Greedy conditioning with all scores brought up to date after every pick."""
+    rows, root = explained(pool), target_root(val).float()
+    n, c, t = rows.shape
+    told, spread = rows @ root, 1.001 * torch.eye(c).expand(n, c, c)
+    cov, taken = torch.eye(t), torch.zeros(n, dtype=torch.bool)
+    for _ in range(size):
+        scores = (torch.linalg.solve(spread, told) * told).sum((1, 2))
+        best = int(scores.masked_fill(taken, -1).argmax())
+        taken[best] = True
+        gain = torch.linalg.solve_triangular(
+            torch.linalg.cholesky(spread[best]), rows[best] @ cov, upper=False
+        ).T
+        cov = cov - gain @ gain.T
+        shared = rows @ gain
+        told = told - shared @ (gain.T @ root)
+        spread = spread - shared @ shared.mT
+
+
+def plain_seeding(pool: Tensor, val: Tensor, size: int) -> None:
+    """k-means++ on the MEBL embedding with all distances brought up to date after every pick."""
+    vectors = (explained(pool) @ target_root(val).float()).flatten(1)
+    squares = vectors.square().sum(1)
+    nearest = squares.clone()
+    for _ in range(size):
+        pick = int(torch.multinomial(nearest, 1))
+        gap = squares + squares[pick] - 2 * (vectors @ vectors[pick])
+        nearest = torch.minimum(nearest, gap.clamp_min_(0))
+        nearest[pick] = 0
+
+
+def plain_batch_mell(pool: Tensor, val: Tensor, size: int, samples: int) -> None:
+    """Entropies of all triples (label vector, candidate, target), for every pick."""
+    likelihood = torch.ones(1, T)
+    entr = torch.special.entr
+    for _ in range(size):
+        scores = []
+        for part in pool.split(max(1, (1 << 24) // (len(likelihood) * C * len(val) * C))):
+            outcome = torch.einsum("st,ntc->nsct", likelihood, part) / T
+            joint = torch.einsum("nsct,mtd->nscmd", outcome, val)
+            scores.append(
+                len(val) * entr(outcome.sum(3)).sum((1, 2)) - entr(joint).sum((1, 2, 3, 4))
+            )
+        pick = int(torch.cat(scores).argmax())
+        likelihood = _extended(likelihood, pool[pick], samples)
+
+
+def plain_batchbald(pool: Tensor, val: Tensor, size: int, samples: int) -> None:
+    """Joint entropies of label vector and candidate, minus the noise, for every pick."""
+    likelihood = torch.ones(1, T)
+    noise = torch.special.entr(pool).sum(2).mean(1)
+    for _ in range(size):
+        parts = pool.split(max(1, (1 << 24) // (len(likelihood) * C)))
+        joint = [torch.einsum("st,ntc->nsc", likelihood / T, part) for part in parts]
+        scores = torch.cat([torch.special.entr(x).sum((1, 2)) for x in joint]) - noise
+        likelihood = _extended(likelihood, pool[int(scores.argmax())], samples)
+
+
+def _extended(likelihood: Tensor, probs: Tensor, samples: int) -> Tensor:
+    longer = (likelihood[:, None] * probs.T).flatten(0, 1)
+    return longer[torch.randperm(len(longer))[:samples]]
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A strategy and its plain version, and how many picks each is timed on."""
+
+    ours: Strategy
+    picks: int
+    plain: Callable[[Tensor, Tensor, int], None]
+    plain_picks: int
+
+
+def contests(size: int, few: int) -> list[Contest]:
+    """Where a pick costs the same whatever came before, a few stand for all in large batches."""
+    samples, shortlist = 16, max(256, size)
+    small = size <= 100
+    some = 4 * few if small else max(2, few // 2)
+
+    def batch_mell(pool: Tensor, val: Tensor, size: int) -> None:
+        plain_batch_mell(pool[:shortlist], val[:L], size, samples)
+
+    def batchbald(pool: Tensor, val: Tensor, size: int) -> None:
+        plain_batchbald(pool, val, size, samples=64)
+
+    return [
+        Contest(GreedyConditioning(), size, plain_greedy, size if small else few),
+        Contest(MeblPlusPlus(), size, plain_seeding, size if small else 10 * few),
+        Contest(BatchMell(None, L, samples, shortlist), some, batch_mell, some // 2),
+        Contest(BatchBALD(), size if small else few, batchbald, size if small else few),
+    ]
+
+
+def bench_strategies(n: int, size: int, few: int, repeats: int) -> None:
+    probs = predictions(n + M_ALL, T, C)
+    view = view_of(probs, n)
+    pool, val = probs[:n], probs[n:]
+    table = Table(title=f"{size} of {n} points, c = {C}, {T} draws, {M_ALL} targets, {L} for MELL")
+    for heading in ("strategy", "s", "plain s", "× faster", "MiB"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for contest in contests(size, few):
+        pick = _picker(contest.ours, view, contest.picks)
+        plain = _bind(contest.plain, pool, val, contest.plain_picks)
+        _picker(contest.ours, view, 1)()  # loads what was compiled
+        ours, theirs = zip(*((seconds(pick), seconds(plain)) for _ in range(repeats)), strict=True)
+        scaled = [
+            min(t) * size / k for t, k in ((ours, contest.picks), (theirs, contest.plain_picks))
+        ]
+        marks = ["" if k == size else " *" for k in (contest.picks, contest.plain_picks)]
+        table.add_row(
+            type(contest.ours).__name__,
+            f"{scaled[0]:.2f}{marks[0]}",
+            f"{scaled[1]:.1f}{marks[1]}",
+            f"{scaled[1] / scaled[0]:.1f}",
+            f"{peak_memory(_picker(contest.ours, view, min(contest.picks, 10)), 'cpu'):.0f}",
+        )
+    for strategy in (PowerMell(targets=L), TopK(mell, targets=L), TopMell(targets=L)):
+        pick = _picker(strategy, view, size)
+        pick()
+        best = min(seconds(pick) for _ in range(repeats))
+        table.add_row(
+            repr(strategy).split("(")[0], f"{best:.2f}", "", "", f"{peak_memory(pick, 'cpu'):.0f}"
+        )
+    console.print(table)
+
+
+def bench_bounds(shapes: list[tuple[int, int, int]], repeats: int) -> None:
+    table = Table(title=f"the highest MELL by bounds, {T} draws")
+    for heading in (
+        "n",
+        "targets",
+        "c",
+        "k",
+        "scored",
+        "s",
+        "all s",
+        "× faster",
+        "pruned s",
+        "error / sd",
+    ):
+        table.add_column(heading, justify="right")
+    for n, m, c in shapes:
+        pool, val = predictions(n + m, T, c).split([n, m])
+        mell(pool[:10], val)
+        everything, pruning = [], []
+        for _ in range(repeats):
+            everything.append(seconds(_bind(mell, pool, val)))
+            pruning.append(seconds(_bind(pruned_mell, pool, val)))
+        pruned = pruned_mell(pool, val)
+        error = f"{pruned.error.mean() / pruned.scores.std():.1g}"
+        for k in (n // 1000, n // 100, n // 10):
+            best = min(seconds(_bind(mell_top_k, pool, val, k)) for _ in range(repeats))
+            share = mell_top_k(pool, val, k).share
+            table.add_row(
+                *map(str, (n, m, c, k)),
+                f"{100 * share:.0f} %",
+                *(f"{x:.2f}" for x in (best, min(everything))),
+                f"{min(everything) / best:.1f}",
+                f"{min(pruning):.2f}",
+                error,
+            )
+    console.print(table)
+
+
+def bench_samples(repeats: int) -> None:
+    """Gains of a fourth point: with sampled label vectors against all thousand."""
+    pool, val = predictions(300, T, C).split([200, L])
+
+    def gains(samples: int, seed: int) -> Tensor:
+        beliefs, rng = batch.prior(pool), np.random.default_rng(seed)
+        for i in range(3):
+            beliefs = batch.after(beliefs, pool[i], samples, rng)
+        return batch.target_information(pool, val, beliefs)
+
+    exact = gains(C**3, 0)
+    table = Table(title="BatchMell: sampled label vectors against all, fourth of 200 points")
+    for heading in ("samples", "error / sd", "gain of its pick / best"):
+        table.add_column(heading, justify="right")
+    for samples in (4, 16, 64, 256):
+        runs = [gains(samples, seed) for seed in range(repeats)]
+        error = np.mean([float((run - exact).std() / exact.std()) for run in runs])
+        regret = np.mean([float(exact[run.argmax()] / exact.max()) for run in runs])
+        table.add_row(str(samples), f"{error:.2f}", f"{regret:.3f}")
+    console.print(table)
+
+
+def _bind(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    return lambda: function(*args)
+
+
+def _picker(strategy: Strategy, view: View, size: int) -> Callable[[], Any]:
+    return lambda: strategy(view, size, np.random.default_rng(0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller, a few minutes")
+    quick = parser.parse_args().quick
+    torch.manual_seed(0)
+    console.print(
+        f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
+    bench_strategies(800, 80, few=5, repeats=2 if quick else 5)
+    bench_strategies(*((5_000, 500, 5) if quick else (25_000, 2_500, 10)), repeats=1)
+    bench_bounds(
+        [(2_000, 100, 10), (2_000, 100, 100)]
+        if quick
+        else [(25_000, 100, 10), (25_000, 1_000, 10), (10_000, 100, 100)],
+        repeats=1 if quick else 2,
+    )
+    bench_samples(5 if quick else 20)
+    console.print(
+        "*: on fewer picks, scaled.  plain: everything brought up to date after every pick; for "
+        "BatchMell and BatchBALD differences of entropies.  MiB: peak extra memory, of 10 picks."
+    )
+
+
+if __name__ == "__main__":
+    main()

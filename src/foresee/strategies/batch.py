@@ -1,0 +1,234 @@
+"""Batches that are judged as a whole: BatchMell and BatchBALD, greedy on sampled labels.
+
+What a batch B tells depends on the labels y that it may get. Each label vector leaves a belief over
+the draws, w_t ∝ Π_{i ∈ B} P_it(y_i), and Y_B is the mixture of them:
+
+    mean_v I(Y_v; Y_B ∪ Y_i) = mean_v I(Y_v; Y_B) + E_y mean_v I_w(Y_v; Y_i)      (BatchMell)
+    I(θ; Y_B ∪ Y_i)          = I(θ; Y_B)          + E_y I_w(θ; Y_i)               (BatchBALD)
+
+so a greedy step is the plain score under each belief, averaged. The paper's batch objective
+f(B) = Σ_v H(Y_v | Y_B) is what BatchMell lowers. While c^|B| ≤ ``samples`` all label vectors are
+kept and the averages are exact; from then on ``samples`` of them are drawn, one label at a time.
+
+T draws can tell log T nats and no more: a batch uses that up after a few picks, whose labels leave
+one draw each. When the best gain falls below a hundredth of the first, the labels so far are
+forgotten and the next picks form a new layer, without points that are taken.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee import checks
+from foresee.kernels import tiled
+from foresee.scores import mell
+from foresee.strategies.topk import (
+    check_subsets,
+    draw_candidates,
+    draw_targets,
+    draws,
+    predict_in_chunks,
+)
+from foresee.types import View
+
+_EXHAUSTED = 0.01  # of the first gain
+_CHUNK = 1 << 22  # products of a pass that are held at once
+
+
+@dataclass(frozen=True)
+class BatchMell:
+    """Label the points whose labels together tell most about the target labels.
+
+    Only the ``shortlist`` points of highest MELL are considered, at least ``size`` of them; None
+    takes all. ``lookahead=2`` chooses pairs by what they tell together: it finds points that tell
+    nothing alone, for c · samples · shortlist times the cost.
+
+    Cost of a pick: samples · shortlist · targets · c² · t. For batches of tens, not of thousands.
+    """
+
+    candidates: int | None = None
+    targets: int | None = None
+    samples: int = 16
+    shortlist: int | None = 256
+    lookahead: int = 1
+
+    def __post_init__(self) -> None:
+        check_subsets(self.candidates, self.targets)
+        _check_samples(self.samples)
+        if self.lookahead not in (1, 2):
+            raise checks.InputError(f"lookahead must be 1 or 2, got {self.lookahead}")
+        if self.shortlist is not None and self.shortlist < 1:
+            raise checks.InputError(f"shortlist must be None or at least 1, got {self.shortlist}")
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in the pool, in the order of the choice."""
+        order = draw_candidates(view, size, self.candidates, rng)
+        predict = view.posterior.predict
+        val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
+        chunks = predict_in_chunks(predict, view.pool, order)
+        scores = torch.cat([mell(draws("posterior.predict(pool)", p), val).cpu() for p in chunks])
+        keep = None if self.shortlist is None else max(self.shortlist, size)
+        best = order[np.argsort(-scores.numpy(), kind="stable")[:keep]]
+        pool = draws("posterior.predict(pool)", predict(view.pool[best]))
+
+        def gain(beliefs: Beliefs) -> Tensor:
+            return target_information(pool, val, beliefs)
+
+        with tiled.full_precision():
+            if self.lookahead == 2:
+                return best[_pairs(pool, size, gain, self.samples, rng)]
+            return best[_greedy(pool, size, gain, self.samples, rng)]
+
+
+@dataclass(frozen=True)
+class BatchBALD:
+    """Label the points whose labels together tell most about the parameters (Kirsch et al. 2019).
+
+    Cost of a pick: samples · n · c · t. It holds the predictions of all candidates.
+    """
+
+    candidates: int | None = None
+    samples: int = 64
+
+    def __post_init__(self) -> None:
+        check_subsets(self.candidates, None)
+        _check_samples(self.samples)
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in the pool, in the order of the choice."""
+        order = draw_candidates(view, size, self.candidates, rng)
+        chunks = predict_in_chunks(view.posterior.predict, view.pool, order)
+        pool = torch.cat([draws("posterior.predict(pool)", chunk) for chunk in chunks])
+        noise = torch.special.entr(pool).sum(2)
+
+        def gain(beliefs: Beliefs) -> Tensor:
+            return parameter_information(pool, noise, beliefs)
+
+        with tiled.full_precision():
+            return order[_greedy(pool, size, gain, self.samples, rng)]
+
+
+class Beliefs(NamedTuple):
+    """What label vectors of a batch would leave: their chances, and a weight for every draw."""
+
+    chance: Float[Tensor, "s"]
+    weight: Float[Tensor, "s t"]
+
+
+def prior(pool: Float[Tensor, "n t c"]) -> Beliefs:
+    """Before any label every draw counts the same."""
+    t = pool.shape[1]
+    return Beliefs(pool.new_ones(1), pool.new_full((1, t), 1 / t))
+
+
+def after(
+    beliefs: Beliefs, probs: Float[Tensor, "t c"], samples: int, rng: np.random.Generator
+) -> Beliefs:
+    """Add a label: all its values as long as there are few enough vectors, else one for each."""
+    s, c = len(beliefs.chance), probs.shape[1]
+    joint = beliefs.weight[:, :, None] * probs
+    label = joint.sum(1)
+    if s * c <= samples:
+        chance = (beliefs.chance[:, None] * label).flatten()
+        weight = joint.transpose(1, 2).flatten(0, 1)
+        possible = chance > 0
+        chance, weight = chance[possible], weight[possible]
+        return Beliefs(chance / chance.sum(), weight / weight.sum(1, keepdim=True))
+    if s < samples:  # the first time: vectors are drawn by their chance, then count the same
+        rows = _draw(beliefs.chance.expand(samples, -1), rng)
+        joint, label = joint[rows], label[rows]
+    values = _draw(label, rng)
+    weight = joint[torch.arange(len(joint), device=joint.device), :, values]
+    chance = weight.new_full((len(weight),), 1 / len(weight))
+    return Beliefs(chance, weight / weight.sum(1, keepdim=True))
+
+
+def target_information(
+    pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], beliefs: Beliefs
+) -> Float[Tensor, "n"]:
+    """E_y mean_v I_w(Y_v; Y_i), each in the form that keeps its digits (see `tiled`)."""
+    rows = max(1, _CHUNK // (pool.shape[2] * val.shape[0] * val.shape[2]))
+    total = pool.new_zeros(len(pool))
+    for chance, weight in zip(beliefs.chance, beliefs.weight, strict=True):
+        parts = [tiled.weighted_information(part, val, weight) for part in pool.split(rows)]
+        total += chance * torch.cat(parts)
+    return total
+
+
+def parameter_information(
+    pool: Float[Tensor, "n t c"], noise: Float[Tensor, "n t"], beliefs: Beliefs
+) -> Float[Tensor, "n"]:
+    """E_y I_w(θ; Y_i) = E_y H(Σ_t w_t P_it) − E_y Σ_t w_t H(P_it)."""
+    total = pool.new_zeros(len(pool))
+    for chance, weight in zip(beliefs.chance, beliefs.weight, strict=True):
+        mean = torch.einsum("ntc,t->nc", pool, weight)
+        total += chance * (torch.special.entr(mean).sum(1) - noise @ weight)
+    return total.clamp_min_(0)
+
+
+def _greedy(
+    pool: Float[Tensor, "n t c"],
+    size: int,
+    gain: Callable[[Beliefs], Tensor],
+    samples: int,
+    rng: np.random.Generator,
+) -> list[int]:
+    beliefs, picks = prior(pool), list[int]()
+    first = gains = gain(beliefs)
+    while len(picks) < size:
+        gains[picks] = -1
+        if len(beliefs.chance) > 1 and float(gains.max()) < _EXHAUSTED * float(first.max()):
+            beliefs, gains = prior(pool), gain(prior(pool))
+            gains[picks] = -1
+        picks.append(int(gains.argmax()))
+        if len(picks) < size:
+            beliefs = after(beliefs, pool[picks[-1]], samples, rng)
+            gains = gain(beliefs)
+    return picks
+
+
+def _pairs(
+    pool: Float[Tensor, "n t c"],
+    size: int,
+    gain: Callable[[Beliefs], Tensor],
+    samples: int,
+    rng: np.random.Generator,
+) -> list[int]:
+    """Choose pair by pair; the pair of the highest gain, in the order of its points."""
+    beliefs, picks = prior(pool), list[int]()
+    while len(picks) < size:
+        left = [i for i in range(len(pool)) if i not in picks]
+        alone = gain(beliefs)
+        if len(picks) == size - 1:
+            picks.append(max(left, key=alone.tolist().__getitem__))
+            break
+        best, pair = -1.0, (left[0], left[1])
+        for i in left[:-1]:
+            # All labels of i: a sampled one would hide what the pair tells.
+            every = len(beliefs.chance) * pool.shape[2]
+            both = alone[i] + gain(after(beliefs, pool[i], every, rng))
+            both[[*picks, i]] = -1
+            if float(both.max()) > best:
+                best, pair = float(both.max()), (i, int(both.argmax()))
+        picks += pair
+        for i in pair:
+            beliefs = after(beliefs, pool[i], samples, rng)
+    return picks
+
+
+def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:
+    """Draw one column for each row."""
+    cumulative = chance.double().cumsum(1)
+    level = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device) * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, level, right=True)[:, 0].clamp_max(chance.shape[1] - 1)
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise checks.InputError(f"samples must be at least 1, got {samples}")

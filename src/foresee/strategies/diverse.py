@@ -1,0 +1,106 @@
+"""Batches spread by chance: noise on the scores, or k-means++ where a score is a squared length."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee import checks
+from foresee.kernels import tiled
+from foresee.scores import mell
+from foresee.strategies.badge import seeding
+from foresee.strategies.greedy import coarsened, explained, gathered, target_root
+from foresee.strategies.topk import (
+    TopK,
+    check_subsets,
+    draw_candidates,
+    draw_targets,
+    draws,
+    predict_in_chunks,
+)
+from foresee.types import Score, View
+
+_RESOLUTION = 2e-6  # of float32 products, with a margin: what is closer than that is the same
+
+
+@dataclass(frozen=True)
+class PowerMell:
+    """Label points drawn without replacement, each ∝ score^power (Kirsch et al. 2023).
+
+    It costs what the score costs. ``power`` tells how far to trust it: 0 is chance among points
+    whose score is not zero, infinity is `TopK`. Points of score zero come last. Any ``score`` that
+    is not negative will do.
+    """
+
+    candidates: int | None = None
+    targets: int | None = None
+    power: float = 1.0
+    score: Score = mell
+
+    def __post_init__(self) -> None:
+        check_subsets(self.candidates, self.targets, fewest=0)
+        if not 0 <= self.power < np.inf:
+            raise checks.InputError(f"power must be at least 0 and finite, got {self.power}")
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in the pool, in the order they were drawn."""
+        order = draw_candidates(view, size, self.candidates, rng)
+        scores = TopK(self.score, targets=self.targets).scores(view, order, rng).astype(np.float64)
+        if scores.min() < 0:
+            raise checks.InputError(
+                f"score must not be negative, got {scores.min():.3g}: its power has no meaning"
+            )
+        # The largest of log-weights with Gumbel noise are a draw without replacement.
+        with np.errstate(divide="ignore"):
+            keys = self.power * np.log(scores) + rng.gumbel(size=len(scores))
+        keys[scores == 0] = -np.inf
+        return order[np.argsort(-keys, kind="stable")[:size]]
+
+
+@dataclass(frozen=True)
+class MeblPlusPlus:
+    """Label points far apart in the space where the squared length of a point is its MEBL.
+
+    k-means++ from the origin: the first pick is drawn ∝ MEBL, the next ∝ what of it the picks
+    before do not share. ``classes`` as in `GreedyConditioning`. Memory holds n · classes · t
+    numbers.
+    """
+
+    candidates: int | None = None
+    targets: int | None = None
+    classes: int = 16
+
+    def __post_init__(self) -> None:
+        check_subsets(self.candidates, self.targets)
+        if self.classes < 2:
+            raise checks.InputError(f"classes must be at least 2, got {self.classes}")
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in the pool, in the order they were drawn."""
+        order = draw_candidates(view, size, self.candidates, rng)
+        predict = view.posterior.predict
+        val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
+        with tiled.full_precision():
+            root = target_root(val).float()
+            parts = (
+                explained(coarsened(draws("posterior.predict(pool)", p).float(), self.classes))
+                @ root
+                for p in predict_in_chunks(predict, view.pool, order)
+            )
+            vectors = _Euclidean(gathered(parts, len(order)).flatten(1).cpu())
+            return order[seeding(vectors, size, rng, from_origin=True)]
+
+
+class _Euclidean:
+    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
+        self.rows = rows
+        # A little short, so that the distance between equal points is zero, not rounding noise.
+        self.squares = torch.linalg.vector_norm(rows, dim=1).square_() * (1 - _RESOLUTION)
+
+    def squared(self, i: Any, j: Any) -> Float[Tensor, "i j"]:
+        sums: Tensor = self.squares[i, None] + self.squares[j]
+        return sums.sub_(self.rows[i] @ self.rows[j].T, alpha=2).clamp_(min=0)

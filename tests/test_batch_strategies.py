@@ -1,0 +1,232 @@
+"""BatchMell, BatchBALD, PowerMell and MeblPlusPlus against brute force over label vectors."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from foresee import BatchBALD, BatchMell, InputError, MeblPlusPlus, PowerMell, bald, mebl, mell
+from foresee.strategies import batch
+from foresee.testing import check_strategy, random_draws
+from foresee.types import View
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STRATEGIES = [
+    BatchMell(samples=4),
+    BatchMell(candidates=50, targets=5, shortlist=12),
+    BatchBALD(samples=8),
+    PowerMell(),
+    PowerMell(candidates=50, targets=5, power=3.0),
+    MeblPlusPlus(),
+    MeblPlusPlus(candidates=50, classes=2),
+]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A posterior that knows its predictions by heart; inputs are row numbers."""
+
+    draws: np.ndarray
+
+    def predict(self, inputs):
+        return self.draws[np.asarray(inputs, int)]
+
+    def point(self, inputs):
+        return self.predict(inputs).mean(1)
+
+    def embed(self, inputs):
+        return self.point(inputs)
+
+
+def view(pool, val):
+    both = np.concatenate([pool, val])
+    rows = np.arange(len(both))
+    return View(Table(both), rows[:1], np.zeros(1, int), rows[: len(pool)], rows[len(pool) :])
+
+
+def some(n=6, m=4, t=7, c=3, seed=0, spread=2.0):
+    rng = np.random.default_rng(seed)
+    return random_draws(rng, n, t, c, spread), random_draws(rng, m, t, c, spread)
+
+
+def told(pool, others, chosen):
+    """mean_v I(Y_v; Y_B) over all label vectors; ``others`` [v t k] may be targets or draws."""
+    t, c = pool.shape[1:]
+    total = 0.0
+    for other in others:
+        joint = np.array(
+            [
+                np.prod([pool[b, :, y] for b, y in zip(chosen, ys, strict=True)], axis=0)
+                @ other
+                / t
+                for ys in itertools.product(range(c), repeat=len(chosen))
+            ]
+        )
+        apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+        seen = joint > 0
+        total += (joint[seen] * np.log(joint[seen] / apart[seen])).sum()
+    return total / len(others)
+
+
+def greedily(gain, n, size):
+    chosen = []
+    while len(chosen) < size:
+        left = [i for i in range(n) if i not in chosen]
+        chosen.append(max(left, key=lambda i: gain([*chosen, i])))
+    return chosen
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+def test_obeys_the_laws(strategy):
+    check_strategy(strategy)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_all_label_vectors_the_batch_is_the_greedy_optimum(seed):
+    pool, val = some(seed=seed)
+    rng = np.random.default_rng(seed)
+    ours = BatchMell(samples=3**3, shortlist=None)(view(pool, val), 4, rng)
+    assert ours.tolist() == greedily(lambda b: told(pool, val, b), len(pool), 4)
+    # Every draw is a certain target: what is told about it is what is told about the parameters.
+    draws = np.eye(pool.shape[1])[None]
+    ours = BatchBALD(samples=3**3)(view(pool, val), 4, rng)
+    assert ours.tolist() == greedily(lambda b: told(pool, draws, b), len(pool), 4)
+
+
+def test_the_first_gains_are_mell_and_bald():
+    pool, val = map(torch.from_numpy, some(30, 9, 12, 4))
+    beliefs = batch.prior(pool)
+    noise = torch.special.entr(pool).sum(2)
+    torch.testing.assert_close(batch.target_information(pool, val, beliefs), mell(pool, val))
+    torch.testing.assert_close(batch.parameter_information(pool, noise, beliefs), bald(pool))
+
+
+def test_sampled_label_vectors_converge_to_all_of_them():
+    pool, val = map(torch.from_numpy, some(8, 5, 10, 3, spread=1.0))
+
+    def gains(samples, rng):
+        beliefs = batch.prior(pool)
+        for i in range(3):
+            beliefs = batch.after(beliefs, pool[i], samples, rng)
+        return batch.target_information(pool, val, beliefs)
+
+    exact = gains(27, None)
+    errors = []
+    for samples in (9, 900):
+        runs = [gains(samples, np.random.default_rng(k)) for k in range(30 if samples == 9 else 5)]
+        errors.append(float(torch.stack([(run - exact).square().mean() for run in runs]).mean()))
+    assert errors[1] < errors[0] / 30  # a hundred times the samples, a hundredth of the variance
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(2, 6))
+def test_gains_are_never_negative_and_beliefs_are_distributions(seed, c, t):
+    rng = np.random.default_rng(seed)
+    pool, val = map(torch.from_numpy, some(5, 3, t, c, seed, spread=5.0))
+    beliefs = batch.prior(pool)
+    for i in (0, 1, 1, 2):
+        beliefs = batch.after(beliefs, pool[i], 6, rng)
+        assert float(batch.target_information(pool, val, beliefs).min()) >= 0
+        torch.testing.assert_close(beliefs.weight.sum(1), torch.ones(len(beliefs.weight)).double())
+        torch.testing.assert_close(beliefs.chance.sum(), torch.tensor(1.0).double())
+
+
+def xor(n_bits):
+    """Every draw is a string of bits; the target is their parity, the pool shows bits and noise."""
+    bits = np.array(list(itertools.product([0, 1], repeat=n_bits + 2)))
+    parity = bits[:, :n_bits].sum(1) % 2
+    return np.eye(2)[bits.T], np.eye(2)[parity][None]
+
+
+def test_two_labels_that_tell_nothing_alone_are_found_in_pairs_only():
+    pool, val = xor(2)
+    assert mell(pool, val).max() == 0
+    pair = BatchMell(shortlist=None, lookahead=2)(view(pool, val), 2, np.random.default_rng(0))
+    assert set(pair.tolist()) == {0, 1}
+    found = [
+        set(BatchMell(shortlist=None)(view(pool, val), 2, np.random.default_rng(k)).tolist())
+        for k in range(20)
+    ]
+    assert found.count({0, 1}) < 10  # greedy has nothing to go by
+    pool, val = xor(3)
+    triples = [
+        BatchMell(shortlist=None, lookahead=2)(view(pool, val), 3, np.random.default_rng(k))
+        for k in range(10)
+    ]
+    assert any(set(triple.tolist()) != {0, 1, 2} for triple in triples)
+
+
+def test_a_copy_is_not_picked_while_something_else_tells_more():
+    pool, val = some(5, 20, 40, 3, spread=6.0)
+    certain = np.eye(3)[pool.argmax(2)]
+    copies = np.concatenate([certain[:1], certain])
+    picks = BatchMell(shortlist=None, samples=9)(view(copies, val), 3, np.random.default_rng(0))
+    assert not {0, 1} <= set(picks.tolist())
+
+
+def test_an_exhausted_batch_goes_on_with_a_new_layer():
+    rng = np.random.default_rng(0)
+    certain = np.eye(3)[rng.integers(3, size=(40, 4))]  # four draws: two labels tell them apart
+    picks = BatchMell(shortlist=None)(view(certain, certain[:9]), 20, rng)
+    assert len(set(picks.tolist())) == 20
+    told_alone = mell(certain, certain[:9])
+    assert told_alone[picks].mean() > told_alone.mean()  # not just anything
+
+
+def test_power_draws_in_proportion_to_the_score():
+    pool, val = some(5, 6, 10, 3)
+    scores = mell(pool, val)
+    first = [int(PowerMell()(view(pool, val), 1, np.random.default_rng(k))[0]) for k in range(400)]
+    counts = np.bincount(first, minlength=5)
+    assert chisquare(counts, 400 * scores / scores.sum()).pvalue > 1e-3
+    sharp = PowerMell(power=1e6)(view(pool, val), 5, np.random.default_rng(0))
+    assert sharp.tolist() == np.argsort(-scores).tolist()
+
+
+def test_scores_of_zero_come_last_and_negative_ones_are_refused():
+    pool, val = some(6, 6, 10, 3)
+    pool[:4] = pool[:4, :1]  # certain draws: nothing to learn
+    for k in range(20):
+        picks = PowerMell()(view(pool, val), 4, np.random.default_rng(k))
+        assert set(picks[:2].tolist()) == {4, 5}
+
+    def negative(pool, val):
+        return -np.ones(len(pool))
+
+    with pytest.raises(InputError, match="score must not be negative, got -1"):
+        PowerMell(score=negative)(view(pool, val), 2, np.random.default_rng(0))
+
+
+def test_mebl_plus_plus_starts_in_proportion_to_mebl_and_skips_copies():
+    pool, val = some(5, 6, 10, 3)
+    scores = mebl(pool, val)
+    ours = MeblPlusPlus()
+    first = [int(ours(view(pool, val), 1, np.random.default_rng(k))[0]) for k in range(400)]
+    counts = np.bincount(first, minlength=5)
+    assert chisquare(counts, 400 * scores / scores.sum()).pvalue > 1e-3
+    copies = np.concatenate([pool, pool])
+    for k in range(10):
+        picks = ours(view(copies, val), 5, np.random.default_rng(k))
+        assert sorted(p % 5 for p in picks.tolist()) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: BatchMell(samples=0), "samples must be at least 1, got 0"),
+        (lambda: BatchMell(lookahead=3), "lookahead must be 1 or 2, got 3"),
+        (lambda: BatchMell(shortlist=0), "shortlist must be None or at least 1, got 0"),
+        (lambda: BatchBALD(candidates=0), "candidates must be None or at least 1, got 0"),
+        (lambda: PowerMell(power=-1.0), "power must be at least 0 and finite, got -1"),
+        (lambda: MeblPlusPlus(classes=1), "classes must be at least 2, got 1"),
+    ],
+)
+def test_bad_options_are_refused(build, message):
+    with pytest.raises(InputError, match=message):
+        build()

@@ -1,0 +1,51 @@
+"""The documents say what happens: their code and their commands are run as they stand."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foresee.store import trials
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+
+
+def foresee(line, folder, *more):
+    words = shlex.split(line)
+    assert words[0] == "foresee"
+    command = [sys.executable, "-m", "foresee.cli", *words[1:], *more]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_adding_a_score(tmp_path):
+    score, check = blocks("add-a-score.md", "python")
+    run, report = blocks("add-a-score.md", "sh")[0].splitlines()
+    (tmp_path / "covariance.py").write_text(score)
+    exec(score + check, {})
+    shorter = run.replace("--seeds 3", "--seeds 1 --budget 0.02")
+    done = foresee(shorter, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = trials(tmp_path / "runs")
+    assert [t.method for t in found] == ["MELL", "Random", "covariance"]
+    assert all(t.finished for t in found)
+    done = foresee(report, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report" / "index.html").exists()
+
+    (tmp_path / "covariance.py").write_text(score + "\n# changed\n")
+    refused = foresee(shorter, tmp_path)
+    assert refused.returncode == 1
+    assert "another configuration" in refused.stderr
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
+        assert (DOCS / target).exists(), target

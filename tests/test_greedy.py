@@ -1,0 +1,331 @@
+"""Greedy conditioning against the joint covariance of all labels, and the bounds behind it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foresee import InputError, TopK, mebl
+from foresee.strategies import greedy
+from foresee.strategies.greedy import GreedyConditioning
+from foresee.testing import check_strategy, random_draws, random_view
+from foresee.types import View
+
+NOISE = 1e-3
+
+
+@dataclass
+class Table:
+    """A posterior that holds its answers; inputs are positions."""
+
+    probs: Any
+
+    def predict(self, inputs):
+        return self.probs[inputs]
+
+
+def choose(pool, val, size, seed=0, **options):
+    positions = np.arange(len(pool) + len(val))
+    stack = torch.cat if isinstance(pool, torch.Tensor) else np.concatenate
+    posterior = Table(stack([pool, val]))
+    inside, outside = positions[: len(pool)], positions[len(pool) :]
+    view = View(posterior, inside[:0], inside[:0], inside, outside)
+    return GreedyConditioning(**options)(view, size, np.random.default_rng(seed))
+
+
+def pair(n=40, m=9, t=12, c=3, spread=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return random_draws(rng, n, t, c, spread, seed), random_draws(rng, m, t, c, spread, seed)
+
+
+def covariance(probs):
+    """Of all labels as 0/1 vectors [n·c n·c]: independent given the draw."""
+    n, t, c = probs.shape
+    mean = probs.mean(1)
+    flat = (probs - mean[:, None]).transpose(0, 2, 1).reshape(n * c, t)
+    joint = flat @ flat.T / t
+    for i in range(n):
+        own = slice(i * c, (i + 1) * c)
+        joint[own, own] = np.diag(mean[i]) - np.outer(mean[i], mean[i])
+    return joint
+
+
+def variance_left(pool, val, batch, noise=NOISE):
+    """Mean over targets of the variance of the best linear prediction from a batch's labels."""
+    (n, _, c), m = pool.shape, len(val)
+    joint = covariance(np.concatenate([pool, val]))
+    targets = slice(n * c, (n + m) * c)
+    asked = np.concatenate([np.arange(i * c, (i + 1) * c) for i in batch])
+    own = pool[batch].mean(1).flatten() + 1e-30  # a class that no draw predicts is no trouble
+    known = joint[np.ix_(asked, asked)] + noise * np.diag(own)
+    across = joint[asked, targets]
+    return (np.trace(joint[targets, targets]) - np.sum(across * np.linalg.solve(known, across))) / m
+
+
+def by_hand(pool, val, size, noise=NOISE):
+    """The picks and their worth, by trying every point at every step."""
+    picks, scores = [], []
+    left = variance_left(pool, val, [0], 1e18)
+    for _ in range(size):
+        rest = [i for i in range(len(pool)) if i not in picks]
+        after = [variance_left(pool, val, [*picks, i], noise) for i in rest]
+        picks.append(rest[int(np.argmin(after))])
+        scores.append(left - min(after))
+        left = min(after)
+    return picks, scores
+
+
+@pytest.mark.parametrize("c", [2, 3, 6])
+@pytest.mark.parametrize("spread", [0.3, 4.0])
+def test_sequential_conditioning_of_the_joint_covariance(c, spread):
+    pool, val = pair(n=14, c=c, spread=spread)
+    assert choose(pool, val, 8).tolist() == by_hand(pool, val, 8)[0]
+
+
+def test_scores_are_falls_of_the_expected_loss():
+    pool, val = pair(n=14)
+    labels = labels_of(pool, val)
+    run = greedy._run(labels, torch.eye(12, dtype=torch.float64), 6)
+    picks, scores = by_hand(pool, val, 6)
+    assert run.picks == picks
+    np.testing.assert_allclose(run.scores, scores, rtol=1e-9)
+
+
+def labels_of(pool, val, noise=NOISE, dtype=torch.float64):
+    pool, val = (torch.tensor(x, dtype=dtype) for x in (pool, val))
+    return greedy._Labels(greedy.explained(pool), greedy.target_root(val), noise)
+
+
+@pytest.mark.parametrize("c", [2, 3, 10])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_first_pick_is_that_of_mebl(c, dtype):
+    for seed in range(5):
+        view = random_view(np.random.default_rng(seed), n=300, c=c)
+        predict = view.posterior.predict
+        view = replace(view, posterior=Converted(predict, dtype))
+        expected = TopK(mebl)(view, 1, np.random.default_rng(seed))
+        assert GreedyConditioning()(view, 1, np.random.default_rng(seed)) == expected
+        first = labels_of(predict(view.pool), predict(view.val)).survey(torch.eye(8).double())
+        scores = mebl(*(predict(x).astype(np.float64) for x in (view.pool, view.val)))
+        np.testing.assert_allclose(first.scores * (1 + NOISE), scores, rtol=1e-5, atol=1e-9)
+
+
+@dataclass
+class Converted:
+    function: Any
+    dtype: Any
+
+    def predict(self, inputs):
+        return self.function(inputs).astype(self.dtype)
+
+
+@pytest.mark.parametrize("t", [6, 40])
+def test_a_larger_batch_never_predicts_worse(t):
+    pool, val = pair(n=30, t=t)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        batch = rng.permutation(30)
+        left = [variance_left(pool, val, batch[:k]) for k in range(1, 31)]
+        assert (np.diff(left) <= 1e-12).all()
+    best = choose(pool, val, 5)
+    others = [variance_left(pool, val, rng.permutation(30)[:5]) for _ in range(200)]
+    assert variance_left(pool, val, best) < min(others)
+
+
+def test_a_worthless_label_can_become_the_best():
+    # The first point mixes the coin that decides the target with another coin; the second point
+    # tells the other coin, alone worth nothing. Old scores taken for bounds would prefer the third.
+    coins = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+
+    def label(signal):
+        return np.stack([0.5 + 0.45 * signal, 0.5 - 0.45 * signal], -1)
+
+    pool = np.stack([label(coins.sum(1) / 2), label(coins[:, 1]), label(0.1 * coins[:, 0])])
+    val = label(coins[:, 0])[None]
+    survey = labels_of(pool, val).survey
+    before = survey(torch.eye(4).double()).scores
+    run = greedy._run(labels_of(pool, val), torch.eye(4).double(), 2)
+    after = survey(run.covs[0]).scores
+    assert run.picks == [0, 1]
+    assert before[1] < 1e-15
+    assert 0 < after[2] <= before[2] < after[1]
+    assert choose(pool, val, 2).tolist() == [0, 1]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.1, 2.0, 20.0]),
+    steps=st.integers(1, 9),
+)
+def test_scores_between_two_surveys_are_bounded(seed, spread, steps):
+    pool, val = pair(n=25, t=10, c=4, spread=spread, seed=seed)
+    labels = labels_of(pool, val)
+    cov = torch.eye(10).double()
+    before = labels.survey(cov)
+    scores = [before.scores]
+    for i in np.random.default_rng(seed).permutation(25)[:steps]:
+        gain = labels.gain(int(i), cov)
+        cov = cov - gain @ gain.T
+        scores.append(labels.survey(cov).scores)
+    bound = labels.survey(cov, before).most
+    assert (torch.stack(scores) <= bound + 1e-15).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([0.1, 2.0, 20.0]))
+def test_followed_scores_are_bounded_and_exact(seed, spread):
+    pool, val = pair(n=25, t=10, c=4, spread=spread, seed=seed)
+    labels = labels_of(pool, val)
+    run = greedy._run(labels, torch.eye(10).double(), 5)
+    followed = greedy._Followed(labels, labels.factors(torch.eye(10).double()))
+    for change, cov in zip(run.changes, run.covs, strict=True):
+        followed.add(*change)
+        scores = labels.survey(cov).scores
+        np.testing.assert_allclose(followed.scores(torch.arange(25)), scores, rtol=1e-6, atol=1e-15)
+        assert (followed.least <= scores * (1 + 1e-6) + 1e-15).all()
+        assert (followed.most >= scores * (1 - 1e-6) - 1e-15).all()
+
+
+@pytest.mark.parametrize(("block", "steps"), [(4, 4), (16, 64), (400, 64)])
+def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
+    pool, val = pair(n=400, m=30, t=30, c=5)
+    labels = labels_of(pool, val)
+    plain = greedy._run(labels, torch.eye(30).double(), 120)
+    monkeypatch.setattr(greedy, "BLOCK", block)
+    monkeypatch.setattr(greedy, "STEPS", steps)
+    kept = []
+    unbeaten = greedy._unbeaten
+
+    def spy(labels, cov, run):
+        kept.append((unbeaten(labels, cov, run), len(run.picks)))
+        return kept[-1][0]
+
+    monkeypatch.setattr(greedy, "_unbeaten", spy)
+    assert greedy._select(labels, 120).tolist() == plain.picks
+    assert any(some < steps for some, steps in kept) == (block < 400)  # and mistakes were undone
+
+
+def test_float32_chooses_as_well_as_float64():
+    pool, val = pair(n=300, m=50, t=40, c=10)
+    exact = labels_of(pool, val)
+    single = labels_of(pool, val, dtype=torch.float32)
+    run = greedy._run(exact, torch.eye(40).double(), 100)
+    error = 0.0
+    for cov in [torch.eye(40).double(), *run.covs[::10], run.covs[-1]]:
+        scores = exact.survey(cov).scores
+        worst = (single.survey(cov).scores - scores).abs().max() / scores.max()
+        error = max(error, float(worst))
+    assert run.scores[-1] < 3e-3 * run.scores[0]
+    assert error < 1e-5
+    picks = greedy._select(single, 100)
+    same = np.mean(picks == run.picks)
+    left, best = (variance_left(pool, val, batch) for batch in (picks, run.picks))
+    assert same == 1 or left == pytest.approx(best, rel=1e-4)
+
+
+def test_no_second_copy_while_another_point_tells_something():
+    # Labels are certain given the draw: once one is known, its copies tell nothing.
+    rng = np.random.default_rng(0)
+    some = np.eye(3)[rng.integers(3, size=(6, 40))] * 0.9998 + 0.0001 * np.array([1, 0, 1])
+    weak = random_draws(rng, 6, 40, 3, 0.7)
+    pool = np.concatenate([np.repeat(some, 20, axis=0), weak]).astype(np.float32)
+    val = np.concatenate([some, weak]).astype(np.float32)
+    copies = np.concatenate([np.repeat(np.arange(6), 20), np.arange(6, 12)])
+    for seed in range(3):
+        picks = copies[choose(pool, val, 126, seed)]
+        assert set(picks[:12]) == set(range(12))
+    redundant = copies[np.argsort(-mebl(pool, val))[:12]]
+    assert len(set(redundant)) == 1
+
+
+def test_beyond_the_rank_of_the_draws():
+    # Five draws that are certain of every label: two labels tell everything there is to know.
+    rng = np.random.default_rng(0)
+    pool, val = (np.eye(4)[rng.integers(4, size=(n, 5))].astype(np.float32) for n in (60, 20))
+    picks = choose(pool, val, 60)
+    assert sorted(picks) == list(range(60))
+    # From then on, errors of labels are averaged out, as well as by any design.
+    left = variance_left(pool.astype(float), val.astype(float), picks[:12])
+    others = [
+        variance_left(pool.astype(float), val.astype(float), rng.permutation(60)[:12])
+        for _ in range(300)
+    ]
+    assert left < min(others)
+    assert left < 1e-3 * variance_left(pool.astype(float), val.astype(float), picks[:1])
+
+
+def test_points_without_any_worth_come_last_and_at_random():
+    pool, val = pair(n=10)
+    certain = np.broadcast_to(np.eye(3)[0], (20, 12, 3))
+    pool = np.concatenate([certain, pool])
+    first, second = (choose(pool, val, 30, seed) for seed in range(2))
+    assert set(first[:10]) == set(second[:10]) == set(range(20, 30))
+    assert first[10:].tolist() != second[10:].tolist()
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    classes=st.integers(2, 8),
+    spread=st.sampled_from([0.1, 2.0, 20.0]),
+)
+def test_counting_rare_classes_as_one_loses_no_more_than_promised(seed, classes, spread):
+    pool, val = (torch.tensor(x) for x in pair(n=15, c=8, spread=spread, seed=seed))
+    coarse = greedy.coarsened(pool, classes)
+    torch.testing.assert_close(coarse.sum(2), torch.ones(15, 12).double())
+    root = greedy.target_root(val)
+    cov = torch.eye(12).double()
+    whole, part = (
+        greedy._Labels(greedy.explained(p), root, NOISE).survey(cov).scores for p in (pool, coarse)
+    )
+    order = pool.mean(1).argsort(1, descending=True)
+    rest = greedy.explained(pool).square().sum(2).gather(1, order)[:, classes - 1 :].sum(1)
+    assert (part <= whole + 1e-12).all()
+    assert (whole <= part + root.square().sum(0).max() * rest + 1e-12).all()
+
+
+def test_many_classes():
+    pool, val = pair(n=60, c=40, t=20)
+    exact, coarse = (choose(pool, val, 12, classes=k) for k in (40, 10))
+    assert exact.tolist() != coarse.tolist()
+    left = [variance_left(pool, val, batch) for batch in (exact, coarse, np.arange(12))]
+    assert left[1] - left[0] < 0.1 * (left[2] - left[0])
+
+
+def test_laws_of_a_strategy(monkeypatch):
+    check_strategy(GreedyConditioning())
+    check_strategy(GreedyConditioning(candidates=40, targets=5, classes=2))
+    monkeypatch.setattr(greedy, "BLOCK", 4)
+    check_strategy(GreedyConditioning())
+
+
+def test_arrays_and_tensors_of_any_float_type_agree():
+    pool, val = (x.astype(np.float32) for x in pair(n=100, m=20))
+    expected = choose(pool, val, 20).tolist()
+    assert choose(torch.tensor(pool), torch.tensor(val), 20).tolist() == expected
+    assert choose(pool.astype(np.float64), val.astype(np.float64), 20).tolist() == expected
+    assert len(choose(pool.astype(np.float16), val.astype(np.float16), 20)) == 20
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(InputError, match=r"noise must be at least 1e-4, .* got 0"):
+        GreedyConditioning(noise=0)
+    with pytest.raises(InputError, match="classes must be at least 2, got 1"):
+        GreedyConditioning(classes=1)
+    with pytest.raises(InputError, match="targets must be None or at least 1, got 0"):
+        GreedyConditioning(targets=0)
+    pool, val = pair()
+    with pytest.raises(InputError, match=r"predict\(pool\).* look like logits"):
+        choose(np.concatenate([5 * pool - 2, val]), val, 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_agrees_with_the_cpu():
+    pool, val = (torch.tensor(x) for x in pair(n=900, m=50, t=30))
+    expected = choose(pool, val, 100).tolist()
+    assert choose(pool.cuda(), val.cuda(), 100).tolist() == expected

@@ -1,0 +1,430 @@
+"""The claims of docs/theory.md, section by section in its order."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
+
+import complexity
+import theory
+from foresee import bald, decompose, entropy_mc, mebl, mell, mezl
+from foresee.kernels import reference
+from foresee.paper import experiment
+from foresee.posteriors import linear
+from foresee.posteriors.linear import LinearModel
+from foresee.stopping import promise
+from foresee.strategies import BatchMell, GreedyConditioning
+from foresee.testing import random_draws
+from foresee.types import View
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LOG2 = math.log(2)
+DOCS = Path(__file__).parents[1] / "docs"
+
+# --- parity -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parity", [2, 3])
+def test_no_score_of_single_points_sees_a_parity(parity):
+    pool, val = theory.parity_world(10, parity)
+    np.testing.assert_array_equal(mell(pool, val), 0)
+    np.testing.assert_array_equal(mezl(pool, val), 0)
+    np.testing.assert_allclose(mebl(pool, val), 0, atol=1e-15)
+    for score in (bald, entropy_mc):  # each label tells one bit about the draw
+        np.testing.assert_allclose(score(pool), LOG2, rtol=1e-14)
+
+
+def test_two_steps_ahead_see_the_parity_of_two_labels():
+    pool, val = theory.parity_world(10, 2)
+    for score, gain in ((mell, LOG2), (mezl, 0.5), (mebl, 0.5)):
+        gains = theory.look_ahead(score, pool, val, 2)
+        assert len(gains) == 45
+        np.testing.assert_allclose(gains.pop((0, 1)), gain)
+        np.testing.assert_allclose(list(gains.values()), 0, atol=1e-15)
+
+
+def test_two_steps_ahead_do_not_see_the_parity_of_three_labels():
+    pool, val = theory.parity_world(10, 3)
+    assert not any(theory.look_ahead(mell, pool, val, 2).values())
+    gains = theory.look_ahead(mell, pool, val, 3)
+    np.testing.assert_allclose(gains.pop((0, 1, 2)), LOG2)
+    assert not any(gains.values())
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_k_queries_can_suffice_where_all_marginals_of_k_labels_are_uniform(k):
+    pool, val = theory.parity_world(5, k)
+    labels = np.concatenate([pool, val])
+    for some in combinations(range(6), k):  # the target's label among them
+        joint, _ = theory.together(labels, val, [some])
+        np.testing.assert_array_equal(joint.mean(1), 0.5**k)
+    for steps in range(1, k):
+        assert not any(theory.look_ahead(mell, pool, val, steps).values())
+    best = max((gain, batch) for batch, gain in theory.look_ahead(mell, pool, val, k).items())
+    assert best == (pytest.approx(LOG2), tuple(range(k)))
+
+
+def test_gains_of_batches_are_not_submodular():
+    pool, val = theory.parity_world(4, 2)
+    alone, beside = (mell(*theory.together(pool, val, [b]))[0] for b in ([1], [0, 1]))
+    first = mell(pool, val)[0]
+    assert alone == 0
+    assert beside - first == pytest.approx(LOG2)  # more than alone: late labels can be worth more
+
+
+def test_a_batch_as_one_label_is_equation_1_for_the_batch():
+    pool, val = (random_draws(np.random.default_rng(i), n, 6, 3) for i, n in ((0, 3), (1, 4)))
+    (got,) = mell(*theory.together(pool, val, [[0, 2]]))
+    now = reference.log_risk(val.mean(1)).mean()
+    after = 0.0
+    for one in range(3):
+        for other in range(3):
+            likelihood = pool[0, :, one] * pool[2, :, other]
+            given_both = np.einsum("t,mtc->mc", likelihood / likelihood.sum(), val)
+            after += likelihood.mean() * reference.log_risk(given_both).mean()
+    assert got == pytest.approx(now - after)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A posterior whose inputs are rows of its draws."""
+
+    draws: NDArray[np.float64]
+
+    def predict(self, rows):
+        return self.draws[rows]
+
+    def point(self, rows):
+        raise NotImplementedError
+
+    def embed(self, rows):
+        raise NotImplementedError
+
+
+def batches(strategy, points, parity, size, trials):
+    """What a strategy picks of a parity world, with one seed after the other."""
+    pool, val = theory.parity_world(points, parity)
+    rows = np.arange(points)
+    view = View(Table(np.concatenate([pool, val])), rows[:0], rows[:0], rows, np.array([points]))
+    return [set(strategy(view, size, np.random.default_rng(seed))) for seed in range(trials)]
+
+
+def test_looking_two_steps_ahead_is_a_strategy():
+    ahead = BatchMell(lookahead=2, shortlist=None)
+    assert batches(ahead, points=8, parity=2, size=2, trials=5) == [{0, 1}] * 5
+    by_chance = batches(ahead, points=8, parity=3, size=2, trials=5)
+    assert by_chance != [by_chance[0]] * 5
+
+
+def test_greedy_finds_the_pair_when_chance_gives_it_the_first():
+    assert theory.chance_of_both(100, 10) == pytest.approx((0.0091, 0.1727), abs=1e-4)
+    single, greedy = theory.chance_of_both(6, 3)
+    assert (single, greedy) == pytest.approx((0.2, 0.6))
+    found = [{0, 1} <= picks for picks in batches(BatchMell(), 6, 2, size=3, trials=30)]
+    assert abs(np.mean(found) - greedy) < 4 * math.sqrt(greedy * (1 - greedy) / 30)
+
+
+def test_second_moments_do_not_see_a_parity():
+    pool, val = theory.parity_world(6, 2)
+    pair = mebl(*theory.together(pool, val, [[0, 1]]))
+    assert pair == pytest.approx(0.5)  # the whole Brier loss
+    assert promise(pool, val) < 1e-9
+    single, _ = theory.chance_of_both(6, 3)
+    found = [{0, 1} <= picks for picks in batches(GreedyConditioning(), 6, 2, size=3, trials=30)]
+    assert abs(np.mean(found) - single) < 4 * math.sqrt(single * (1 - single) / 30)
+
+
+def test_a_hundred_draws_of_a_hundred_points_show_the_pair():
+    found = theory.sampled_pairs()
+    assert found["pair"] > 0.65
+    assert found["best other"] < 0.15
+    # What is worth nothing scores 1/(2t) on average, for certain labels of two classes.
+    noise = [
+        mell(*theory.sampled_parity_world(100, 2, 100, np.random.default_rng(seed))).mean()
+        for seed in range(10)
+    ]
+    np.testing.assert_allclose(np.mean(noise), 1 / 200, rtol=0.15)
+
+
+# --- MEZL -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.1, 3.0))
+def test_mezl_is_zero_exactly_where_no_label_changes_the_prediction(seed, classes, spread):
+    rng = np.random.default_rng(seed)
+    pool, val = (random_draws(rng, n, 7, classes, spread, seed) for n in (6, 1))
+    joint = reference.joint(pool, val)[:, 0]  # [n c c']
+    kept = joint[:, :, val.mean(1).argmax()]
+    changes = (joint.max(2) - kept > 1e-12).any(1)
+    np.testing.assert_array_equal(mezl(pool, val) > 1e-12, changes)
+    assert (mezl(pool, val)[~changes] == 0).all()
+    assert (mell(pool, val) > 0).all()
+
+
+def test_labels_that_change_no_prediction_alone_do_so_together():
+    pool, val = theory.votes_world(3)
+    np.testing.assert_array_equal(mezl(pool, val), 0)
+    assert (mell(pool, val) > 0.01).all()
+    assert (mebl(pool, val) > 0.01).all()
+    gains = theory.votes_gains(7)
+    np.testing.assert_array_equal(gains["zero-one"][:2], 0)
+    assert gains["zero-one"][2] == pytest.approx(1 / 15)
+    assert (np.diff(gains["zero-one"][1:]) > 0).all()
+    assert (np.diff(gains["log"], prepend=0) > 0.02).all()
+
+
+def test_mezl_is_blind_on_networks_and_mell_is_not():
+    pairs = []
+    for labels in (20, 400):
+        pool, val = theory.digits_draws("10 digits", labels, 0)
+        assert (mezl(pool, val) > 0).all()  # some label would change some prediction
+        pairs.append(theory.blindness(mezl, pool, val[:12]).pairs)
+        assert theory.blindness(mell, pool, val[:3]) == (0, 0)
+    assert 0.4 < pairs[0] < 0.7 < pairs[1]
+
+
+def test_few_targets_decide_mezl_and_fewer_the_better_the_model_is():
+    early, late = (theory.digits_draws("10 digits", labels, 0) for labels in (20, 400))
+    halves = [theory.deciders(mezl, pool[:50], val[:40]) for pool, val in (early, late)]
+    assert halves[1] < halves[0] < theory.deciders(mell, early[0][:50], early[1][:40]) / 1.5
+
+
+def test_whole_scores_of_mezl_can_vanish_in_an_easy_binary_task():
+    points = []
+    for seed in (1, 2):  # networks differ much
+        pool, val = theory.digits_draws("4 or 9", 100, seed)
+        points.append(float((mezl(pool, val) == 0).double().mean()))
+        assert (mell(pool, val) > 0).all()
+        assert theory.blindness(mezl, pool, val[:5]).pairs > 0.8
+    assert max(points) > 0.2
+
+
+# --- information ------------------------------------------------------------------------------
+
+
+def test_relevant_and_irrelevant_information_add_up_on_a_network():
+    pool, val, _ = theory.shifted_draws(0)
+    pool, val = (draws.double().numpy() for draws in (pool[:40], val[:15]))
+    parts = decompose(pool, val)
+    irrelevant = reference.irrelevant_information(pool, val)
+    np.testing.assert_allclose(parts.relevant + irrelevant, parts.epistemic, rtol=1e-6)
+    assert (parts.relevant > 0).all()
+    assert (parts.relevant < parts.epistemic).all()
+
+
+def test_bald_spends_more_information_and_mell_more_of_it_on_the_target():
+    pool, val, narrow = theory.shifted_draws(0)
+    shares = {}
+    for name, target in (("all", val), ("narrow", narrow)):
+        found = theory.spending(pool, target)
+        for other in ("BALD", "Random"):
+            assert found["MELL"][0] > found[other][0]
+            assert found["BALD"][1] > found["MELL"][1]
+        shares[name] = {k: r / (r + i) for k, (r, i) in found.items()}
+        assert shares[name]["MELL"] > shares[name]["BALD"]
+        assert shares[name]["MELL"] < 0.2
+        assert shares[name]["BALD"] < 1.15 * shares[name]["Random"]  # more, but not better
+    gap = {name: found["MELL"] / found["BALD"] for name, found in shares.items()}
+    assert gap["narrow"] > gap["all"] > 1.1
+
+
+def test_what_is_irrelevant_to_each_target_can_be_relevant_to_all():
+    pool, val = theory.parity_world(2, 2)
+    targets = np.concatenate([val, pool[1:]])  # Y₁ XOR Y₂, and Y₂
+    parts = decompose(pool[:1], targets)
+    np.testing.assert_array_equal(parts.relevant, 0)
+    np.testing.assert_allclose(parts.irrelevant, LOG2)
+    both, label = theory.together(targets, pool[:1], [[0, 1]])
+    np.testing.assert_allclose(mell(label, both), LOG2)
+
+
+def test_thirty_targets_share_nearly_all_that_a_label_tells():
+    pool, val, _ = theory.shifted_draws(0)
+    some = pool[:20]
+    rng = np.random.default_rng(0)
+    one, thirty = (theory.shared_with_targets(some, val, n, rng) for n in (1, 30))
+    exact = float(mell(some, val).sum() / bald(some).sum())
+    assert one == pytest.approx(exact, abs=0.03)
+    assert one < 0.15
+    assert thirty > 0.85
+
+
+# --- the linear model -------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(-6, 6), st.floats(-3, 3))
+def test_mell_is_below_the_mean_bald_of_the_targets_which_is_below_c(seed, d, noise, scale):
+    rng = np.random.default_rng(seed)
+    square = rng.standard_normal((d, d))
+    model = LinearModel(np.zeros(d), square @ square.T + 0.01 * np.eye(d), 10**noise)
+    val = rng.standard_normal((3, d))
+    pool = 10**scale * np.concatenate([rng.standard_normal((3, d)), val])
+    # I(Y_x; Y_v) as what Y_v leaves of I(Y_x; θ): no formula with correlations.
+    left = [linear.bald(model.condition(v[None], [0.0]), pool) for v in val]
+    information = linear.bald(model, pool) - np.mean(left, 0)
+    ceiling, c = theory.ceiling(model, val), linear.bound(model, val)
+    assert (information <= ceiling + 1e-9).all()
+    assert ceiling <= c * (1 + 1e-12)
+    assert (linear.mell(model, pool, val) <= ceiling * (1 + 1e-12)).all()
+
+
+def test_the_mean_bald_of_the_targets_is_reached_and_c_is_far_above_when_noise_is_small():
+    model = LinearModel(np.zeros(1), np.eye(1), noise=0.01)
+    val = np.ones((1, 1))
+    far = linear.mell(model, 1e6 * val, val)[0]
+    assert far == pytest.approx(theory.ceiling(model, val), rel=1e-6)
+    assert far == pytest.approx(np.log(101) / 2)
+    assert linear.bound(model, val) == pytest.approx(50)
+
+
+def test_bald_orders_by_the_norm_and_grows_without_end_while_mell_levels_off():
+    model, pool, val = theory.example()
+    norm = np.einsum("nd,de,ne->n", pool, model.covariance, pool)
+    np.testing.assert_array_equal(np.argsort(linear.bald(model, pool)), np.argsort(norm))
+    ray = np.geomspace(1e-2, 1e8, 41)[:, None] * pool[:1]
+    scores = linear.bald(model, ray), linear.mell(model, ray, val)
+    for score in scores:  # MELL too prefers the longer of two inputs that point the same way
+        assert (np.diff(score[:24]) > 0).all()
+    assert scores[0][-1] - scores[0][-5] == pytest.approx(np.log(10), rel=1e-6)  # each decade
+    assert scores[1][-1] - scores[1][-5] < 1e-9
+
+
+def test_bald_picks_far_inputs_and_mell_those_along_the_targets():
+    model, pool, val = theory.example()
+    direction = theory._rotation(np.pi / 6)[0]
+    lengths = np.linalg.norm(pool, axis=1)
+    cosines = np.abs(pool @ direction) / lengths
+    by_bald = np.argsort(-linear.bald(model, pool))[:20]
+    by_mell = np.argsort(-linear.mell(model, pool, val))[:20]
+    assert set(by_bald) == set(np.argsort(-lengths)[:20])
+    assert cosines[by_mell].mean() > 0.95 > 0.75 > cosines[by_bald].mean()
+    assert lengths[by_mell].mean() < 0.8 * lengths[by_bald].mean()
+
+
+def test_half_the_squared_correlation_is_mell_to_second_order_as_sigma_shrinks():
+    model, pool, val = theory.example()
+    factors = np.geomspace(1e-5, 1e-3, 5)
+    small = [theory.shrunk(model, f) for f in factors]
+    values = [linear.mell(s, pool, val).mean() for s in small]
+    errors = [theory.approximation_error(s, pool, val) for s in small]
+    assert theory.slope(factors, values) == pytest.approx(2, abs=0.03)
+    assert theory.slope(factors, errors) == pytest.approx(4, abs=0.06)
+    relative = np.array(errors) / values
+    assert theory.slope(factors, relative) == pytest.approx(2, abs=0.04)
+
+
+def test_where_the_approximation_holds_mell_follows_the_norm_as_bald_does():
+    model, pool, val = theory.example()
+    small = theory.shrunk(model, 1e-6)
+    for score in (
+        linear.bald(small, np.concatenate([pool, 2 * pool])),
+        linear.mell(small, np.concatenate([pool, 2 * pool]), val),
+    ):
+        once, twice = np.split(score, 2)
+        np.testing.assert_allclose(twice / once, 4, rtol=1e-3)
+
+
+def test_the_longest_of_a_gaussian_pool_grows_like_the_logarithm_of_its_size():
+    rng = np.random.default_rng(0)
+    for n in (100, 10_000):
+        longest = [(rng.standard_normal((n, 2)) ** 2).sum(1).max() for _ in range(200)]
+        harmonic = (1 / np.arange(1, n + 1)).sum()  # squared lengths are exponential, mean 2
+        error = 4 * np.std(longest) / math.sqrt(200)
+        assert abs(np.mean(longest) - 2 * harmonic) < error
+    best = [math.log1p(2 * (math.log(n) + 0.5772)) / 2 for n in (100, 1_000_000)]
+    assert best[1] - best[0] == pytest.approx(0.48, abs=0.01)  # for a pool 10 000 times as large
+
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def operations(work):
+    """Multiplications and additions of matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("sizes", [(300, 20, 16, 5), (300, 40, 32, 5), (150, 20, 16, 10)])
+def test_operations_of_the_scores(sizes):
+    n, m, t, c = sizes
+    rng = np.random.default_rng(0)
+    pool, val = (random_draws(rng, rows, t, c).astype(np.float32) for rows in (n, m))
+    for score in (mell, mezl):
+        assert operations(lambda score=score: score(pool, val)) == 2 * n * m * t * c**2
+    assert operations(lambda: mebl(pool, val)) == 2 * (n + m) * c * t**2
+    assert t < m * c / 2
+    assert 2 * (n + m) * c * t**2 < 2 * n * m * t * c**2
+    assert operations(lambda: bald(pool)) == 0  # no product at all
+
+
+def test_two_classes_take_one_product_for_four_in_mell():
+    rng = np.random.default_rng(0)
+    pool, val = (random_draws(rng, rows, 16, 2).astype(np.float32) for rows in (300, 20))
+    assert operations(lambda: mell(pool, val)) == 2 * 300 * 20 * 16
+
+
+@pytest.mark.parametrize("subject", complexity.SUBJECTS[3:], ids=lambda s: s.name)
+def test_operations_of_the_strategies(subject):
+    base = complexity.Sizes(n=2000, picks=200, d=64, c=10)
+    for change in ({}, {"n": 8000}, {"picks": 800}, {"d": 256}, {"c": 40}):
+        sizes = replace(base, **change)
+        ratio = operations(subject.prepare(sizes)) / (2 * subject.operations(sizes))
+        assert 0.5 < ratio < 2.5
+
+
+def test_many_classes_make_mell_dearer_than_badge():
+    badge, mell_ = (
+        {s.name: s.operations for s in complexity.SUBJECTS}[k] for k in ("BADGE", "MELL")
+    )
+    ratios = {}
+    for name in ("cifar10", "iwildcam"):
+        e = experiment(name, shift=False)
+        sizes = complexity.Sizes(n=e.candidates, m=e.targets, t=e.draws, c=e.classes)
+        batch = complexity.Sizes(n=e.n_pool, picks=e.n_query, d=4096, c=e.classes)
+        ratios[name] = badge(batch) / mell_(sizes)
+    assert ratios["cifar10"] == pytest.approx(16, abs=1)
+    assert 1 / ratios["iwildcam"] == pytest.approx(8, abs=0.5)
+
+
+def test_the_fitted_exponent_is_the_power():
+    sizes = [2.0**k for k in range(6)]
+    assert theory.slope(sizes, [7 * s**1.5 for s in sizes]) == pytest.approx(1.5)
+
+
+# --- batches and stopping ----------------------------------------------------------------------
+
+
+def test_the_error_of_sampled_label_vectors_falls_with_the_root_of_their_number():
+    errors = theory.monte_carlo_errors((8, 128), repeats=10)
+    assert 2.5 < errors[8] / errors[128] < 6.5  # √16 = 4; the ratio of two means of ten runs
+    assert errors[8] < 0.35
+
+
+def test_a_greedy_batch_promises_more_than_the_best_points_and_they_less_than_chance():
+    shares = theory.promises((1, 10, 20, 80))
+    assert shares["Greedy"][0] == pytest.approx(shares["MEBL"][0], rel=1e-3)
+    assert shares["Greedy"][1] > 0.9 * shares["MEBL"][2]
+    assert shares["Greedy"][3] > shares["Random"][3] > shares["MEBL"][3]
+
+
+# --- the document -----------------------------------------------------------------------------
+
+
+def test_figures_are_drawn_small_and_shown(tmp_path):
+    theory.save(theory.figure_linear(), tmp_path / "linear.png")
+    assert (tmp_path / "linear.png").stat().st_size < 80_000
+    shown = set(re.findall(r"\(theory/(\w+)\.png\)", (DOCS / "theory.md").read_text("utf-8")))
+    assert shown == {*theory.FIGURES, "complexity"}
+    sizes = {name: (DOCS / "theory" / f"{name}.png").stat().st_size for name in shown}
+    assert max(sizes.values()) < 80_000
