@@ -158,7 +158,7 @@ def contests(size: int, few: int) -> list[Contest]:
     """Where a pick costs the same whatever came before, a few stand for all in large batches."""
     samples, shortlist = 16, max(256, size)
     small = size <= 100
-    some = 4 * few if small else max(2, few // 2)
+    some = max(5, few)  # the first picks have fewer label vectors to deal with
 
     def batch_mell(pool: Tensor, val: Tensor, size: int) -> None:
         plain_batch_mell(pool[:shortlist], val[:L], size, samples)
@@ -169,7 +169,7 @@ def contests(size: int, few: int) -> list[Contest]:
     return [
         Contest(GreedyConditioning(), size, plain_greedy, size if small else few),
         Contest(MeblPlusPlus(), size, plain_seeding, size if small else 10 * few),
-        Contest(BatchMell(None, L, samples, shortlist), some, batch_mell, some // 2),
+        Contest(BatchMell(None, L, samples, shortlist), some, batch_mell, some),
         Contest(BatchBALD(), size if small else few, batchbald, size if small else few),
     ]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from foresee import BatchBALD, BatchMell, InputError, MeblPlusPlus, PowerMell, bald, mebl, mell
-from foresee.strategies import batch
+from foresee.strategies import batch, diverse
 from foresee.testing import check_strategy, random_draws
 from foresee.types import View
 
@@ -24,7 +24,7 @@ STRATEGIES = [
     PowerMell(),
     PowerMell(candidates=50, targets=5, power=3.0),
     MeblPlusPlus(),
-    MeblPlusPlus(candidates=50, classes=2),
+    MeblPlusPlus(candidates=50, memory=1000),
 ]
 
 
@@ -102,9 +102,9 @@ def test_with_all_label_vectors_the_batch_is_the_greedy_optimum(seed):
 def test_the_first_gains_are_mell_and_bald():
     pool, val = map(torch.from_numpy, some(30, 9, 12, 4))
     beliefs = batch.prior(pool)
-    noise = torch.special.entr(pool).sum(2)
+    told = batch.divergence(pool)
     torch.testing.assert_close(batch.target_information(pool, val, beliefs), mell(pool, val))
-    torch.testing.assert_close(batch.parameter_information(pool, noise, beliefs), bald(pool))
+    torch.testing.assert_close(batch.parameter_information(pool, told, beliefs), bald(pool))
 
 
 def test_sampled_label_vectors_converge_to_all_of_them():
@@ -216,6 +216,57 @@ def test_mebl_plus_plus_starts_in_proportion_to_mebl_and_skips_copies():
         assert sorted(p % 5 for p in picks.tolist()) == list(range(5))
 
 
+def embedding(pool, val):
+    """Whose squared lengths are MEBL, in float64 and class by class."""
+    t = pool.shape[1]
+    mean = pool.mean(1, keepdims=True)
+    deviations = (val - val.mean(1, keepdims=True)).transpose(0, 2, 1).reshape(-1, t)
+    values, vectors = np.linalg.eigh(deviations.T @ deviations / len(val) / t)
+    rows = ((pool - mean) / np.sqrt(t * mean)).transpose(0, 2, 1)
+    return (rows @ (vectors * np.sqrt(values.clip(0)))).reshape(len(pool), -1)
+
+
+@pytest.mark.parametrize("c", [3, 40])
+def test_distances_of_mebl_plus_plus_are_those_of_the_embedding(monkeypatch, c):
+    pool, val = some(12, 6, 10, c)
+    seen = []
+
+    def first(vectors, size, rng, from_origin):
+        seen.append(vectors)
+        return np.arange(size)
+
+    monkeypatch.setattr(diverse, "seeding", first)
+    rows = MeblPlusPlus()(view(pool, val), 12, np.random.default_rng(0))
+    explicit = embedding(pool, val)[rows]
+    squared = ((explicit[:, None] - explicit) ** 2).sum(2)
+    every = slice(None)
+    np.testing.assert_allclose(seen[0].squared(every, every), squared, atol=1e-5 * squared.max())
+    np.testing.assert_allclose(seen[0].squares, mebl(pool, val)[rows], rtol=1e-4)
+    MeblPlusPlus(memory=4 * 12 * c * 5)(view(pool, val), 12, np.random.default_rng(0))
+    assert seen[1].rows.shape == (12, 5 * c)
+    assert (seen[1].squares <= seen[0].squares * 1.00001).all()
+    assert seen[1].squares.sum() > 0.7 * seen[0].squares.sum()
+
+
+@pytest.mark.parametrize("c", [2, 3, 5])
+def test_batchbald_in_float32_keeps_its_digits(c):
+    pool = torch.from_numpy(some(20, 2, 12, c, spread=0.01)[0])
+    padded = torch.nn.functional.pad(pool, (0, 1)) if c == 2 else pool
+    beliefs = batch.prior(pool)
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        exact = []
+        for probs in pool.numpy():
+            given = beliefs.weight.numpy() @ probs
+            own = (beliefs.chance.numpy() @ beliefs.weight.numpy()) @ (probs * np.log(probs)).sum(1)
+            exact.append(own - beliefs.chance.numpy() @ (given * np.log(given)).sum(1))
+        single = batch.Beliefs(*(x.float() for x in beliefs))
+        rows = padded.float()
+        got = batch.parameter_information(rows, batch.divergence(rows), single).numpy()
+        assert np.abs(got - exact).max() < 1e-3 * np.max(exact) < 1e-5
+        beliefs = batch.after(beliefs, pool[i], 7, rng)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -224,7 +275,7 @@ def test_mebl_plus_plus_starts_in_proportion_to_mebl_and_skips_copies():
         (lambda: BatchMell(shortlist=0), "shortlist must be None or at least 1, got 0"),
         (lambda: BatchBALD(candidates=0), "candidates must be None or at least 1, got 0"),
         (lambda: PowerMell(power=-1.0), "power must be at least 0 and finite, got -1"),
-        (lambda: MeblPlusPlus(classes=1), "classes must be at least 2, got 1"),
+        (lambda: MeblPlusPlus(memory=0), "memory must be a whole number of bytes"),
     ],
 )
 def test_bad_options_are_refused(build, message):

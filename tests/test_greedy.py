@@ -312,6 +312,20 @@ def test_arrays_and_tensors_of_any_float_type_agree():
     assert len(choose(pool.astype(np.float16), val.astype(np.float16), 20)) == 20
 
 
+def test_threads_change_nothing_and_are_given_back():
+    pool, val = pair(n=900, m=30, t=30, c=8)
+    threads = torch.get_num_threads()
+    try:
+        picks = []
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            picks.append(choose(pool, val, 40).tolist())
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+    assert picks[0] == picks[1]
+
+
 def test_wrong_arguments_are_named():
     with pytest.raises(InputError, match=r"noise must be at least 1e-4, .* got 0"):
         GreedyConditioning(noise=0)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import checks
-from foresee.kernels import tiled
+from foresee.kernels import elementwise, tiled
 from foresee.scores import mell
 from foresee.strategies.topk import (
     check_subsets,
@@ -90,7 +90,8 @@ class BatchMell:
 class BatchBALD:
     """Label the points whose labels together tell most about the parameters (Kirsch et al. 2019).
 
-    Cost of a pick: samples · n · c · t. It holds the predictions of all candidates.
+    Cost of a pick: samples · n · c · t, a pass of MELL over ``samples`` / c targets. It holds the
+    predictions of all candidates.
     """
 
     candidates: int | None = None
@@ -105,10 +106,12 @@ class BatchBALD:
         order = draw_candidates(view, size, self.candidates, rng)
         chunks = predict_in_chunks(view.posterior.predict, view.pool, order)
         pool = torch.cat([draws("posterior.predict(pool)", chunk) for chunk in chunks])
-        noise = torch.special.entr(pool).sum(2)
+        if pool.shape[2] == 2:  # the kernel takes two classes for the two of one label
+            pool = torch.nn.functional.pad(pool, (0, 1))
+        told = divergence(pool)
 
         def gain(beliefs: Beliefs) -> Tensor:
-            return parameter_information(pool, noise, beliefs)
+            return parameter_information(pool, told, beliefs)
 
         with tiled.full_precision():
             return order[_greedy(pool, size, gain, self.samples, rng)]
@@ -161,15 +164,30 @@ def target_information(
     return total
 
 
+def divergence(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n t"]:
+    """KL(P_it ‖ p̄_i), of every draw from the mean."""
+    parts = []
+    for part in pool.split(max(1, _CHUNK // pool[0].numel())):
+        mean = part.mean(1, keepdim=True)
+        relative = torch.where(mean > elementwise.TINY, part / mean.clamp_min(elementwise.TINY), 1)
+        parts.append((mean * elementwise.phi(relative - 1)).sum(2))
+    return torch.cat(parts)
+
+
 def parameter_information(
-    pool: Float[Tensor, "n t c"], noise: Float[Tensor, "n t"], beliefs: Beliefs
+    pool: Float[Tensor, "n t c"], told: Float[Tensor, "n t"], beliefs: Beliefs
 ) -> Float[Tensor, "n"]:
-    """E_y I_w(θ; Y_i) = E_y H(Σ_t w_t P_it) − E_y Σ_t w_t H(P_it)."""
-    total = pool.new_zeros(len(pool))
-    for chance, weight in zip(beliefs.chance, beliefs.weight, strict=True):
-        mean = torch.einsum("ntc,t->nc", pool, weight)
-        total += chance * (torch.special.entr(mean).sum(1) - noise @ weight)
-    return total.clamp_min_(0)
+    """E_y I_w(θ; Y_i) = E_y Σ_t w_t KL(P_it ‖ p̄_i) − E_y KL(Σ_t w_t P_it ‖ p̄_i).
+
+    ``told`` is the `divergence` of the pool. The second term is I(Y_i; Y_B), what MELL is for a
+    target that has the label vectors as classes; its terms may be shared out to several targets.
+    """
+    c = pool.shape[2]
+    classes = beliefs.weight * beliefs.chance[:, None] * pool.shape[1]
+    classes = torch.nn.functional.pad(classes, (0, 0, 0, -len(classes) % c))
+    targets = classes.view(-1, c, pool.shape[1]).transpose(1, 2).contiguous()
+    known = tiled.log_loss_reduction(pool, targets) * len(targets)
+    return (told @ (beliefs.chance @ beliefs.weight) - known).clamp_min_(0)
 
 
 def _greedy(

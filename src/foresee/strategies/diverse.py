@@ -13,7 +13,7 @@ from foresee import checks
 from foresee.kernels import tiled
 from foresee.scores import mell
 from foresee.strategies.badge import seeding
-from foresee.strategies.greedy import coarsened, explained, gathered, target_root
+from foresee.strategies.greedy import explained, gathered, target_root
 from foresee.strategies.topk import (
     TopK,
     check_subsets,
@@ -22,7 +22,7 @@ from foresee.strategies.topk import (
     draws,
     predict_in_chunks,
 )
-from foresee.types import Score, View
+from foresee.types import Array, Score, View
 
 _RESOLUTION = 2e-6  # of float32 products, with a margin: what is closer than that is the same
 
@@ -66,33 +66,36 @@ class MeblPlusPlus:
     """Label points far apart in the space where the squared length of a point is its MEBL.
 
     k-means++ from the origin: the first pick is drawn ∝ MEBL, the next ∝ what of it the picks
-    before do not share. ``classes`` as in `GreedyConditioning`. Memory holds n · classes · t
-    numbers.
+    before do not share. Of a space of c·t dimensions, ``memory`` bytes hold those along the r
+    principal axes of the targets that fit: a squared length falls short of MEBL by at most
+    λ_{r+1} Σ_c ‖E_c‖² (see `greedy`).
     """
 
     candidates: int | None = None
     targets: int | None = None
-    classes: int = 16
+    memory: int = 512 << 20
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        if self.classes < 2:
-            raise checks.InputError(f"classes must be at least 2, got {self.classes}")
+        checks.byte_count("memory", self.memory)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in the pool, in the order they were drawn."""
         order = draw_candidates(view, size, self.candidates, rng)
         predict = view.posterior.predict
         val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
+        fit = max(1, self.memory // (4 * len(order) * val.shape[2]))
+
+        def embedded(chunk: Array) -> Tensor:
+            with tiled.full_precision():
+                return explained(draws("posterior.predict(pool)", chunk).float()) @ axes
+
         with tiled.full_precision():
-            root = target_root(val).float()
-            parts = (
-                explained(coarsened(draws("posterior.predict(pool)", p).float(), self.classes))
-                @ root
-                for p in predict_in_chunks(predict, view.pool, order)
-            )
-            vectors = _Euclidean(gathered(parts, len(order)).flatten(1).cpu())
-            return order[seeding(vectors, size, rng, from_origin=True)]
+            axes = target_root(val).float()[:, -fit:]
+        parts = map(embedded, predict_in_chunks(predict, view.pool, order))
+        rows = gathered(parts, len(order)).flatten(1).cpu()
+        with tiled.full_precision():
+            return order[seeding(_Euclidean(rows), size, rng, from_origin=True)]
 
 
 class _Euclidean:

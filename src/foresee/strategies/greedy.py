@@ -26,8 +26,11 @@ a few picks among the best candidates only, score all once, follow the others wh
 pick through these picks, and keep the picks up to the first one that any of them would have beaten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -47,6 +50,8 @@ from foresee.strategies.topk import (
 )
 from foresee.types import View
 
+X = TypeVar("X")
+
 BLOCK = 512
 """Candidates among which a run of picks is made."""
 STEPS = 64
@@ -64,7 +69,8 @@ class GreedyConditioning:
     ``candidates`` and ``targets`` draw random subsets, as in `TopK`; the cost hardly grows with the
     targets. Where there are more than ``classes`` classes, the likeliest of each point are told
     apart and the rest, r, counts as one: no score rises, and MEBL falls by at most
-    λ_max(FFᵀ) Σ_r ‖E_r‖². Memory holds n · classes · (t + 2 classes) numbers.
+    λ_max(FFᵀ) Σ_r ‖E_r‖² (of 182 classes and diffuse predictions, 16 kept 67 % of it and 32 kept
+    85 %). Memory holds n · classes · (t + 2 classes) numbers.
 
     ``noise`` is ε, the share of a label's variance that is error. It also says what happens when
     the batch has exhausted the draws, whose rank is below t: W does not vanish but tends to
@@ -96,9 +102,9 @@ class GreedyConditioning:
             explained(coarsened(draws("posterior.predict(pool)", chunk), self.classes))
             for chunk in predict_in_chunks(predict, view.pool, order)
         )
-        with tiled.full_precision():
-            labels = _Labels(gathered(parts, len(order)), target_root(val), self.noise)
-            return order[_select(labels, size)]
+        rows = gathered(parts, len(order))
+        with tiled.full_precision(), _one_core_each() as executor:
+            return order[_select(_Labels(rows, target_root(val), self.noise, executor), size)]
 
 
 def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t k"]:
@@ -123,7 +129,7 @@ def target_root(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     t = val.shape[1]
     gram = torch.zeros(t, t, dtype=torch.float64, device=val.device)
     for part in val.split(max(1, _CHUNK // val[0].numel())):
-        deviations = (part - part.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t).double()
+        deviations = (part - part.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
         gram += deviations.T @ deviations
     values, vectors = torch.linalg.eigh(gram / (t * len(val)))
     return vectors * values.clamp_min(0).sqrt()
@@ -140,11 +146,23 @@ def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
     return whole
 
 
+@contextmanager
+def _one_core_each() -> Iterator[Executor]:
+    """Threads that work apart; torch's own wait for each other after every small product."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads, "foresee", torch.set_num_threads, (1,)) as executor:
+            yield executor
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _select(labels: "_Labels", size: int) -> NDArray[np.int64]:
     n = len(labels.rows)
     now = labels.survey(torch.eye(labels.rows.shape[2]).to(labels.root))
     picks: list[int] = []
-    steps = 1
+    steps = 8
     while len(picks) < size:
         steps = min(steps, size - len(picks), BLOCK)
         block = now.scores.topk(min(BLOCK, n - len(picks))).indices.sort().values
@@ -182,20 +200,25 @@ class _Labels:
     """Labels that can be asked for, in the order that decides between equals."""
 
     def __init__(
-        self, rows: Float[Tensor, "n c t"], root: Float[Tensor, "t t"], noise: float
+        self,
+        rows: Float[Tensor, "n c t"],
+        root: Float[Tensor, "t t"],
+        noise: float,
+        executor: Executor | None = None,
     ) -> None:
-        self.rows, self.root, self.noise = rows, root, noise
+        self.rows, self.root, self.noise, self.executor = rows, root, noise, executor
         self.alone = (1 + noise) * torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
 
     def some(self, which: Tensor | slice) -> "_Labels":
         """Those at these positions."""
-        return _Labels(self.rows[which], self.root, self.noise)
+        return _Labels(self.rows[which], self.root, self.noise, self.executor)
 
-    def parts(self) -> Iterator[slice]:
-        """Slices of all of them, of few enough to stay in the cache."""
+    def map(self, work: Callable[[slice], X]) -> list[X]:
+        """Work on slices of all of them, of few enough to stay in the cache."""
         n, c, t = self.rows.shape
         size = max(1, _CHUNK // (c * t))
-        return (slice(start, start + size) for start in range(0, n, size))
+        parts = [slice(start, start + size) for start in range(0, n, size)]
+        return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
     def given(
         self, factors: Float[Tensor, "t 2*t"]
@@ -221,7 +244,8 @@ class _Labels:
         if before:
             largest = torch.linalg.eigvalsh(self.root.T @ (before.cov - cov) @ self.root)[-1]
             fall = float(largest.clamp_min(0))
-        for part in self.parts():
+
+        def score(part: slice) -> None:
             told, spread = self.some(part).given(factors)
             inverse = torch.linalg.inv(spread)
             scores = (inverse * (told @ told.mT)).sum((1, 2)).clamp_min_(0)
@@ -229,6 +253,8 @@ class _Labels:
             if before:
                 shared = (inverse * (before.spread[part] - spread)).sum((1, 2)).clamp_min_(0)
                 survey.most[part] = (scores.sqrt() + (fall * shared).sqrt()) ** 2 * _MARGIN
+
+        self.map(score)
         return survey
 
     def gain(self, which: int, cov: Float[Tensor, "t t"]) -> Float[Tensor, "t c"]:
@@ -310,14 +336,15 @@ def _unbeaten(labels: _Labels, cov: Float[Tensor, "t t"], run: _Run) -> int:
 
     The first pick was the best of all.
     """
-    kept = len(run.picks)
     factors = labels.factors(cov)
-    for part in labels.parts():
+
+    def unbeaten_by(part: slice) -> int:
         followed = _Followed(labels.some(part), factors)
-        for step in range(1, kept):
+        for step in range(1, len(run.picks)):
             followed.add(*run.changes[step - 1])
             above = (followed.most > run.scores[step]).nonzero()[:, 0]
             if len(above) and bool((followed.scores(above) > run.scores[step]).any()):
-                kept = step
-                break
-    return kept
+                return step
+        return len(run.picks)
+
+    return min(labels.map(unbeaten_by))
