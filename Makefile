@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/foresee demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

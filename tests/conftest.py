@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 import torch
 
@@ -21,3 +23,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible():
+    """Children are interrupted by tests, but inherit that a background job ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
