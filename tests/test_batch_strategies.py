@@ -82,7 +82,7 @@ def greedily(gain, n, size):
     return chosen
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_obeys_the_laws(strategy):
     check_strategy(strategy)
 
