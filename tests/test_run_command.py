@@ -347,6 +347,7 @@ def test_two_at_once_share_the_work_and_one_takes_over_when_the_other_is_killed(
     theirs, to_disk = [], store.Recorder.append
     with start(*LONG) as child:
         wait_for_rounds("runs", 1, child)
+        child.send_signal(signal.SIGSTOP)  # or it might be done with all before we begin
         monkeypatch.setattr(store.Recorder, "append", append)
         result = command(*LONG)
         assert child.wait() == -signal.SIGKILL
