@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from foresee.strategies import TopMell as TopMell
     from foresee.strategies import mell_top_k as mell_top_k
     from foresee.strategies import pruned_mell as pruned_mell
-    from foresee.strategies import TopMell as TopMell
-    from foresee.strategies import mell_top_k as mell_top_k
-    from foresee.strategies import pruned_mell as pruned_mell
     from foresee.types import View as View
 
 _HOMES = {
