@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import checks, scores, suggest
+from foresee import checks, files, scores, suggest
 from foresee.cli import ScoreName, app
 
 N, M, T, C = 60, 7, 5, 3
@@ -440,7 +440,7 @@ def test_nothing_is_left_of_an_interrupted_write(folder, monkeypatch, error):
 
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(error):
-        suggest.write(folder / "picks.csv", "index,score,rank\n")
+        files.write(folder / "picks.csv", b"index,score,rank\n")
     assert sorted(os.listdir()) == ["pool.npy", "val.npy"]
 
 

@@ -108,6 +108,7 @@ def suggest(
     """
     with _progress() as bar:
         task = bar.add_task("loading", total=None)
+        from foresee import files
         from foresee import suggest as steps
 
         if target is not None and score not in steps.NEEDS_TARGET:
@@ -132,7 +133,7 @@ def suggest(
     if out is None:
         _to_stdout(csv)
         return
-    steps.write(out, csv)
+    files.write(out, csv.encode())
     summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {steps.MEANING[score]}; "
     Console().print(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)

@@ -4,8 +4,6 @@ A pool larger than memory is read by chunks; a result is written whole or not at
 """
 
 import mmap
-import os
-import secrets
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -157,26 +155,6 @@ def check_out(out: Path, sources: Sequence[str]) -> None:
         raise InputError(
             f"--out: cannot write in the folder {out.parent} ({error.strerror}): choose another"
         ) from error
-
-
-def write(out: Path, text: str) -> None:
-    """Write the file whole or leave things as they were."""
-    out = Path(os.path.realpath(out))  # through a link, as a plain write would
-    # Not from tempfile: its files are closed to everybody else, and would stay so.
-    temporary = out.with_name(f".foresee-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    except OSError as error:
-        raise InputError(
-            f"--out: {out} could not be written ({error.strerror}): make room or choose another "
-            "folder"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _split(source: str) -> tuple[Path, str | None]:

@@ -13,7 +13,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from foresee.checks import InputError
-from foresee.data.files import write
+from foresee.files import write
 
 BLOCK = 1024
 """Images decoded between two reports of progress."""
@@ -51,7 +51,7 @@ def decode(
             if not is_ready(file, stamp):
                 _check_room(file, size_of(len(paths), side))
                 _decode(file, paths, side, where, advance)
-                write(_stamp(file), json.dumps(stamp))
+                write(_stamp(file), json.dumps(stamp).encode())
     except OSError as error:
         raise InputError(
             f"cache: decoded images cannot be written to {file.parent} ({error.strerror or error}):"

@@ -1,7 +1,5 @@
-"""Where a data set's files are, and files that are written whole or not at all."""
+"""Where a data set's files are."""
 
-import os
-import secrets
 from pathlib import Path
 
 from foresee.checks import InputError
@@ -20,20 +18,3 @@ def find(name: str, root: Path | None, folder: str, *holds: str) -> Path:
     raise InputError(
         f"root: there is no {Path(folder, holds[0])} in {root}.\n{instructions(name, root)}"
     )
-
-
-def write(path: Path, text: str) -> None:
-    """Write the file whole or leave things as they were."""
-    temporary = path.with_name(f".foresee-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(
-            f"{path} could not be written ({error.strerror}): make room or choose another folder"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

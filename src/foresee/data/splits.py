@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee.checks import InputError
-from foresee.data.files import write
 from foresee.data.images import Images
 from foresee.experiment import Experiment
+from foresee.files import write
 from foresee.seeding import generator
 from foresee.types import Task
 
@@ -49,7 +49,8 @@ class Split:
     def write(self, path: Path | str) -> None:
         """Write the rows as JSON, whole or not at all."""
         rows = {part: getattr(self, part).tolist() for part in _PARTS}
-        write(Path(path), json.dumps({"dataset": self.dataset, "size": self.size, **rows}))
+        content = json.dumps({"dataset": self.dataset, "size": self.size, **rows})
+        write(Path(path), content.encode())
 
     @classmethod
     def read(cls, path: Path | str) -> "Split":

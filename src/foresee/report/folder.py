@@ -1,10 +1,9 @@
 """The report as a folder: a page, and beside it every table and picture by itself."""
 
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from foresee import files
 from foresee.checks import InputError
 from foresee.report import page
 from foresee.report.figures import png
@@ -27,35 +26,25 @@ def write(
     found, names = studies(trials), methods(trials)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, but {out} is a file: choose another name")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out: {out} could not be written ({error.strerror}): choose another folder"
+        ) from error
     colours = pens(names)
     pictures = {f"curves-{study.name}.png": study for study in found}
     total = len(pictures) + 1
     for done, (name, study) in enumerate(pictures.items(), start=1):
-        _save(out / name, png(study, colours))
+        files.write(out / name, png(study, colours))
         if advance:
             advance(done, total)
     tallies = rivals(found)
     tables = {**csv_files(found, tallies), **tex_files(found, names, tallies)}
     for name, text in tables.items():
-        _save(out / name, text.encode())
+        files.write(out / name, text.encode())
     index = out / "index.html"
-    _save(index, page.html(found, colours, tallies).encode())
+    files.write(index, page.html(found, colours, tallies).encode())
     if advance:
         advance(total, total)
     return index
-
-
-def _save(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".foresee-{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--out: {path} could not be written ({error.strerror}): make room or choose another "
-            "folder"
-        ) from error
