@@ -1,9 +1,15 @@
 import signal
 
+import hypothesis
 import pytest
 import torch
 
 from foresee.kernels import tiled
+
+# The same examples on every machine; others are sought with --hypothesis-profile explore.
+hypothesis.settings.register_profile("repeatable", derandomize=True, max_examples=50, deadline=None)
+hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(params=["compiled", "torch"])

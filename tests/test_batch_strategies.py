@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -124,7 +124,6 @@ def test_sampled_label_vectors_converge_to_all_of_them():
     assert errors[1] < errors[0] / 30  # a hundred times the samples, a hundredth of the variance
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(2, 6))
 def test_gains_are_never_negative_and_beliefs_are_distributions(seed, c, t):
     rng = np.random.default_rng(seed)

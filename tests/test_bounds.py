@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foresee import InputError, TopK, TopMell, mell, mell_top_k, pruned_mell
@@ -42,7 +42,6 @@ def cases(draw, most=9):
     return pool, val, draw(st.integers(1, n))
 
 
-@settings(deadline=None, max_examples=50)
 @given(case=cases(), block=st.sampled_from([1, 4, 256]))
 def test_the_same_picks_as_from_all_scores(case, block):
     pool, val, k = case
@@ -70,7 +69,6 @@ def test_copies_are_in_the_order_of_the_pool():
     assert best.picks.tolist() == expected
 
 
-@settings(deadline=None, max_examples=40)
 @given(case=cases())
 def test_bounds_hold(case):
     pool, val, _ = case
@@ -79,7 +77,6 @@ def test_bounds_hold(case):
     assert (bound >= exact - 1e-15).all()
 
 
-@settings(deadline=None, max_examples=40)
 @given(case=cases(most=40), below=st.sampled_from([0.0, 1e-4, 1e-2, 0.2, 0.9]))
 def test_pruned_scores_miss_no_more_than_they_say(case, below):
     pool, val, _ = case

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foresee import InputError, TopK, mebl
@@ -156,7 +156,6 @@ def test_a_worthless_label_can_become_the_best():
     assert choose(pool, val, 2).tolist() == [0, 1]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     spread=st.sampled_from([0.1, 2.0, 20.0]),
@@ -176,7 +175,6 @@ def test_scores_between_two_surveys_are_bounded(seed, spread, steps):
     assert (torch.stack(scores) <= bound + 1e-15).all()
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([0.1, 2.0, 20.0]))
 def test_followed_scores_are_bounded_and_exact(seed, spread):
     pool, val = pair(n=25, t=10, c=4, spread=spread, seed=seed)
@@ -268,7 +266,6 @@ def test_points_without_any_worth_come_last_and_at_random():
     assert first[10:].tolist() != second[10:].tolist()
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     classes=st.integers(2, 8),

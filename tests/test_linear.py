@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, norm
 
@@ -118,7 +118,6 @@ def test_what_the_target_leaves_to_learn():
         np.testing.assert_allclose(mell(model, pool, val) + rest, bald(model, pool))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 6),

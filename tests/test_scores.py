@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import foresee
@@ -151,7 +151,6 @@ def test_phi_to_full_relative_accuracy(dtype, backend):
     assert worst <= (2e-6 if dtype == torch.float32 else 1e-13)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     n=st.integers(1, 12),
     m=st.integers(1, 9),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foresee import InputError, mebl, promise
@@ -36,12 +36,12 @@ def by_the_whole_covariance(batch, val):
     return np.trace(cross @ np.linalg.pinv(own, rcond=1e-10) @ cross.T) / len(val)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 4), st.floats(0.2, 3.0))
+@example(254427, 1, 2, 1.0)  # the last class is all but certain
 def test_is_the_best_linear_prediction_of_the_targets(seed, n, c, spread):
     batch, val = some(n, c=c, seed=seed, spread=spread)
     expected = by_the_whole_covariance(batch, val)
-    assert promise(batch, val) == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    assert promise(batch, val) == pytest.approx(expected, rel=1e-5, abs=1e-12)
 
 
 def test_of_a_single_point_is_mebl():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
@@ -157,7 +157,6 @@ def test_a_hundred_draws_of_a_hundred_points_show_the_pair():
 # --- MEZL -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.1, 3.0))
 def test_mezl_is_zero_exactly_where_no_label_changes_the_prediction(seed, classes, spread):
     rng = np.random.default_rng(seed)
@@ -261,7 +260,6 @@ def test_thirty_targets_share_nearly_all_that_a_label_tells():
 # --- the linear model -------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(-6, 6), st.floats(-3, 3))
 def test_mell_is_below_the_mean_bald_of_the_targets_which_is_below_c(seed, d, noise, scale):
     rng = np.random.default_rng(seed)

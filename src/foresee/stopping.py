@@ -46,9 +46,13 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
 
 
 def _information(probs: Tensor) -> Tensor:
-    """Σ_i a_iᵀ R_i⁻¹ a_i [t t]; the last class says nothing that the others do not."""
-    t = probs.shape[1]
-    p = probs[:, :, :-1]
+    """Σ_i a_iᵀ R_i⁻¹ a_i [t t]; one class says nothing that the others do not.
+
+    That is the likeliest: beside the rest, however unlikely, nothing cancels.
+    """
+    n, t, c = probs.shape
+    order = probs.mean(1).argsort(1)[:, None, :-1]
+    p = probs.gather(2, order.expand(n, t, c - 1))
     mean = p.mean(1)
     a = (p - mean[:, None]).transpose(1, 2) / t**0.5
     noise = torch.diag_embed(mean * (1 + _JITTER) + 1e-12) - p.mT @ p / t
