@@ -194,6 +194,7 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     pool, val = pair(n=400, m=30, t=30, c=5)
     labels = labels_of(pool, val)
     plain = greedy._run(labels, torch.eye(30).double(), 120)
+    monkeypatch.setattr(greedy, "FEW", 0)
     monkeypatch.setattr(greedy, "BLOCK", block)
     monkeypatch.setattr(greedy, "STEPS", steps)
     kept = []
@@ -208,7 +209,28 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     assert any(some < steps for some, steps in kept) == (block < 400)  # and mistakes were undone
 
 
-def test_float32_chooses_as_well_as_float64():
+@pytest.mark.parametrize("steps", [7, 64])
+def test_followed_pick_by_pick_they_are_the_same(monkeypatch, steps):
+    pool, val = pair(n=400, m=30, t=30, c=5)
+    labels = labels_of(pool, val)
+    plain = greedy._run(labels, torch.eye(30).double(), 120)
+    monkeypatch.setattr(greedy, "STEPS", steps)
+    assert greedy._select(labels, 120).tolist() == plain.picks
+
+
+@pytest.mark.parametrize("many", [0.0, 2.0])
+def test_renewed_units_change_no_score(monkeypatch, many):
+    pool, val = pair(n=30)
+    monkeypatch.setattr(greedy, "_MANY", many)  # renew whenever scores are needed, or never
+    run = greedy._run(labels_of(pool, val), torch.eye(12).double(), 20)
+    picks, scores = by_hand(pool, val, 20)
+    assert run.picks == picks
+    np.testing.assert_allclose(run.scores, scores, rtol=1e-9)
+
+
+@pytest.mark.parametrize("few", [0, 300])
+def test_float32_chooses_as_well_as_float64(monkeypatch, few):
+    monkeypatch.setattr(greedy, "FEW", few)
     pool, val = pair(n=300, m=50, t=40, c=10)
     exact = labels_of(pool, val)
     single = labels_of(pool, val, dtype=torch.float32)
@@ -297,6 +319,7 @@ def test_many_classes():
 def test_laws_of_a_strategy(monkeypatch):
     check_strategy(GreedyConditioning())
     check_strategy(GreedyConditioning(candidates=40, targets=5, classes=2))
+    monkeypatch.setattr(greedy, "FEW", 0)
     monkeypatch.setattr(greedy, "BLOCK", 4)
     check_strategy(GreedyConditioning())
 
@@ -309,7 +332,9 @@ def test_arrays_and_tensors_of_any_float_type_agree():
     assert len(choose(pool.astype(np.float16), val.astype(np.float16), 20)) == 20
 
 
-def test_threads_change_nothing_and_are_given_back():
+@pytest.mark.parametrize("few", [0, 900])
+def test_threads_change_nothing_and_are_given_back(monkeypatch, few):
+    monkeypatch.setattr(greedy, "FEW", few)
     pool, val = pair(n=900, m=30, t=30, c=8)
     threads = torch.get_num_threads()
     try:

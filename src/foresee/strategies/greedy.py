@@ -24,6 +24,7 @@ M_i only fall. So while W goes from W₀ to W₁,
 as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖Fᵀ D Eᵀ M^-½‖ ≤ ‖Fᵀ D^½‖ ‖D^½ Eᵀ M^-½‖. Hence the plan: make
 a few picks among the best candidates only, score all once, follow the others whose bound is above a
 pick through these picks, and keep the picks up to the first one that any of them would have beaten.
+Where the candidates are few, all are followed, and no bound of this kind is needed.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,10 +55,13 @@ X = TypeVar("X")
 
 BLOCK = 512
 """Candidates among which a run of picks is made."""
+FEW = 1024
+"""Candidates that are all followed, pick by pick."""
 STEPS = 64
 """Picks of the longest run."""
 
 _TAKEN = -1.0  # in place of a score: below all of them
+_MANY = 1 / 8  # of the labels: to renew all costs less than to score these exactly a few times
 _MARGIN = 1.001  # more than the rounding of a score in float32
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 
@@ -103,8 +107,8 @@ class GreedyConditioning:
             for chunk in predict_in_chunks(predict, view.pool, order)
         )
         rows = gathered(parts, len(order))
-        with tiled.full_precision(), _one_core_each() as executor:
-            return order[_select(_Labels(rows, target_root(val), self.noise, executor), size)]
+        with tiled.full_precision():
+            return order[_select(_Labels(rows, target_root(val), self.noise), size)]
 
 
 def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t k"]:
@@ -146,6 +150,27 @@ def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
     return whole
 
 
+def _select(labels: "_Labels", size: int) -> NDArray[np.int64]:
+    if len(labels.rows) <= FEW:
+        picks = _select_among_few(labels, size)
+    else:
+        with _one_core_each() as executor:
+            picks = _select_among_many(labels.shared_by(executor), size)
+    return np.array(picks, dtype=np.int64)
+
+
+def _select_among_few(labels: "_Labels", size: int) -> list[int]:
+    left = np.arange(len(labels.rows))
+    picks: list[int] = []
+    cov = labels.nothing_known()
+    while len(picks) < size:
+        run = _run(labels.some(torch.from_numpy(left)), cov, min(STEPS, size - len(picks)))
+        picks += left[run.picks].tolist()
+        left = np.delete(left, run.picks)
+        cov = run.covs[-1]
+    return picks
+
+
 @contextmanager
 def _one_core_each() -> Iterator[Executor]:
     """Threads that work apart; torch's own wait for each other after every small product."""
@@ -158,9 +183,9 @@ def _one_core_each() -> Iterator[Executor]:
         torch.set_num_threads(threads)
 
 
-def _select(labels: "_Labels", size: int) -> NDArray[np.int64]:
+def _select_among_many(labels: "_Labels", size: int) -> list[int]:
     n = len(labels.rows)
-    now = labels.survey(torch.eye(labels.rows.shape[2]).to(labels.root))
+    now = labels.survey(labels.nothing_known())
     picks: list[int] = []
     steps = 8
     while len(picks) < size:
@@ -180,7 +205,7 @@ def _select(labels: "_Labels", size: int) -> NDArray[np.int64]:
             steps = max(1, steps // 2)
         elif followed * steps < 3 * n:
             steps = min(STEPS, 2 * steps)
-    return np.array(picks, dtype=np.int64)
+    return picks
 
 
 @dataclass
@@ -208,6 +233,14 @@ class _Labels:
     ) -> None:
         self.rows, self.root, self.noise, self.executor = rows, root, noise, executor
         self.alone = (1 + noise) * torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
+
+    def shared_by(self, executor: Executor) -> "_Labels":
+        """The same, to be worked on by these threads."""
+        return _Labels(self.rows, self.root, self.noise, executor)
+
+    def nothing_known(self) -> Float[Tensor, "t t"]:
+        """W before the first label."""
+        return torch.eye(self.rows.shape[2]).to(self.root)
 
     def some(self, which: Tensor | slice) -> "_Labels":
         """Those at these positions."""
@@ -269,13 +302,20 @@ class _Followed:
     """Scores of some labels while the batch grows.
 
     In units in which M was I at the start, M = I − G and score = tr(M⁻¹H), H = E W F Fᵀ W Eᵀ. As
-    G ⪰ 0 grows, tr(H) ≤ score ≤ tr(H) / (1 − ‖G‖): few labels need more than these bounds.
+    G ⪰ 0 grows, tr(H) ≤ score ≤ tr(H) / (1 − ‖G‖): few labels need more than these bounds. When
+    many do, the units are renewed.
     """
 
     def __init__(self, labels: _Labels, factors: Float[Tensor, "t 2*t"]) -> None:
         told, spread = labels.given(factors)
-        units = torch.linalg.cholesky(torch.linalg.inv(spread)).mT
-        self.rows, self.told = units @ labels.rows, units @ told
+        self.rows, self.told = labels.rows, told
+        self.taken: list[int] = []
+        self._renew(spread)
+
+    def _renew(self, spread: Float[Tensor, "n c c"]) -> None:
+        eye = torch.eye(spread.shape[1]).to(spread)
+        units = torch.linalg.solve_triangular(torch.linalg.cholesky(spread), eye, upper=False)
+        self.rows, self.told = units @ self.rows, units @ self.told
         self.learnt = torch.zeros_like(spread)
         self._bound()
 
@@ -292,6 +332,22 @@ class _Followed:
         self.least = torch.linalg.vector_norm(self.told.flatten(1), dim=1).square_()
         room = 1 - torch.linalg.vector_norm(self.learnt.flatten(1), dim=1)
         self.most = torch.where(room > 0, _MARGIN * self.least / room, torch.inf)
+        self.least[self.taken] = self.most[self.taken] = _TAKEN
+
+    def best(self) -> tuple[int, float]:
+        """Position and score of the best label; it is taken."""
+        which, scores = self.scores_from(self.least.max())
+        first = int(scores.argmax())  # of equals
+        self.taken.append(int(which[first]))
+        return self.taken[-1], float(scores[first])
+
+    def scores_from(self, bound: float | Tensor) -> tuple[Tensor, Float[Tensor, "k"]]:
+        """Positions of all labels whose score may reach this bound, and their scores."""
+        which = (self.most >= bound).nonzero()[:, 0]
+        if len(which) > len(self.rows) * _MANY:
+            self._renew(torch.eye(self.learnt.shape[1]).to(self.learnt) - self.learnt)
+            which = (self.most >= bound).nonzero()[:, 0]
+        return which, self.scores(which)
 
     def scores(self, which: Tensor) -> Float[Tensor, "k"]:
         """Return the scores of the labels at these positions."""
@@ -315,15 +371,11 @@ def _run(labels: _Labels, cov: Float[Tensor, "t t"], steps: int) -> _Run:
     followed = _Followed(labels, labels.factors(cov))
     run = _Run([], [], [], [])
     while True:
-        for bound in (followed.least, followed.most):
-            bound[run.picks] = _TAKEN
-        front = (followed.most >= followed.least.max()).nonzero()[:, 0]
-        scores = followed.scores(front)
-        best = int(scores.argmax())  # the first of equals
-        run.picks.append(int(front[best]))
-        run.scores.append(float(scores[best]))
-        gain = labels.gain(run.picks[-1], cov)
+        pick, score = followed.best()
+        gain = labels.gain(pick, cov)
         cov = cov - gain @ gain.T
+        run.picks.append(pick)
+        run.scores.append(score)
         run.changes.append((gain.to(labels.rows), (gain.T @ labels.root).to(labels.rows)))
         run.covs.append(cov)
         if len(run.picks) == steps:
@@ -342,8 +394,7 @@ def _unbeaten(labels: _Labels, cov: Float[Tensor, "t t"], run: _Run) -> int:
         followed = _Followed(labels.some(part), factors)
         for step in range(1, len(run.picks)):
             followed.add(*run.changes[step - 1])
-            above = (followed.most > run.scores[step]).nonzero()[:, 0]
-            if len(above) and bool((followed.scores(above) > run.scores[step]).any()):
+            if (followed.scores_from(run.scores[step])[1] > run.scores[step]).any():
                 return step
         return len(run.picks)
 
