@@ -9,6 +9,7 @@ BUILDERS = [
     lambda seed=0: networks.vgg16(10, hidden=16, seed=seed),
     lambda seed=0: networks.vgg16(10, hidden=16, batch_norm=True, seed=seed),
     lambda seed=0: networks.small_cnn(10, image_size=8, seed=seed),
+    lambda seed=0: networks.slim_cnn(10, image_size=8, seed=seed),
     lambda seed=0: networks.mlp(64, 10, seed=seed),
 ]
 

@@ -63,7 +63,7 @@ def foresee() -> None:
     """Which examples, if labelled, would most reduce my model's error on the data I care about?"""
 
 
-NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "mlp"])
+NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
 ScoreName = StrEnum("ScoreName", ["mell", "mezl", "mebl", "eer", "bald", "entropy_mc", "entropy"])
 _FILE, _FOLDER = "FILE", "FOLDER"
 _WIDE = 200

@@ -7,7 +7,7 @@ from foresee.training import Recipe
 from foresee.types import Sampler, Strategy
 
 _PAPER = Recipe()
-Network: TypeAlias = Literal["vgg16", "small_cnn", "mlp"]
+Network: TypeAlias = Literal["vgg16", "small_cnn", "slim_cnn", "mlp"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Networks with dropout: the paper's VGG16, a small CNN and an MLP, each a plain nn.Sequential.
+"""Networks with dropout: the paper's VGG16, two small CNNs and an MLP, each a plain nn.Sequential.
 
 A network is a function of its arguments: the same seed gives the same weights, bit for bit, and the
 global random state is left alone. Networks are built on the CPU; move them as usual.
@@ -75,11 +75,7 @@ def small_cnn(
     does not know. Any square image of at least 4 pixels will do.
     """
     _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
-    if image_size < 4:
-        raise InputError(
-            f"image_size must be at least 4, as small_cnn halves images twice, got {image_size}: "
-            "resize the images, or take mlp"
-        )
+    _check_halves(image_size, "small_cnn")
     with torch.device("meta"):
         layers = [
             nn.Conv2d(channels, 32, 3, padding=1),
@@ -96,6 +92,40 @@ def small_cnn(
             nn.Linear(hidden, classes),
         ]
     return _initialised(layers, seed)
+
+
+def slim_cnn(
+    classes: int,
+    image_size: int = 28,
+    channels: int = 1,
+    dropout: float = 0.5,
+    *,
+    hidden: int = 512,
+    seed: int = 0,
+) -> nn.Sequential:
+    """Build a CNN for a machine without a GPU: as `small_cnn`, with half the channels.
+
+    Dropout comes after the hidden layer only, as in VGG16, so that all but the last layer runs once
+    however many draws there are. Pooling before the ReLU is the same function and saves three
+    quarters of it; channels lie last in memory, as a CPU pools them faster.
+    """
+    _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
+    _check_halves(image_size, "slim_cnn")
+    with torch.device("meta"):
+        layers = [
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(32 * (image_size // 4) ** 2, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, classes),
+        ]
+    return _initialised(layers, seed).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def mlp(
@@ -155,6 +185,14 @@ class Standardise(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Map bytes [n channels height width] to floats of the buffers' precision."""
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
+
+
+def _check_halves(image_size: int, network: str) -> None:
+    if image_size < 4:
+        raise InputError(
+            f"image_size must be at least 4, as {network} halves images twice, got {image_size}: "
+            "resize the images, or take mlp"
+        )
 
 
 def _check(classes: int, dropout: float, **sizes: int) -> None:

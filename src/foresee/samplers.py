@@ -75,10 +75,13 @@ class DropoutNetwork:
         size, channels = self.image_size, len(self.mean)
         if self.network == "mlp":
             body = networks.mlp(size * size * channels, self.classes, seed=seed)
-        elif self.network == "small_cnn":
-            body = networks.small_cnn(self.classes, size, channels, seed=seed)
         else:
-            body = networks.vgg16(self.classes, size, channels, seed=seed)
+            build = {
+                "vgg16": networks.vgg16,
+                "small_cnn": networks.small_cnn,
+                "slim_cnn": networks.slim_cnn,
+            }[self.network]
+            body = build(self.classes, size, channels, seed=seed)
         return nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
 
 
