@@ -107,21 +107,26 @@ def test_the_first_gains_are_mell_and_bald():
     torch.testing.assert_close(batch.parameter_information(pool, told, beliefs), bald(pool))
 
 
-def test_sampled_label_vectors_converge_to_all_of_them():
-    pool, val = map(torch.from_numpy, some(8, 5, 10, 3, spread=1.0))
+@pytest.mark.parametrize(("c", "labels"), [(2, 9), (3, 6), (4, 5)])
+def test_sampled_label_vectors_are_unbiased_and_converge(c, labels):
+    pool, val = map(torch.from_numpy, some(10, 5, 10, c, spread=1.0))
 
-    def gains(samples, rng):
+    def gains(samples, seed):
         beliefs = batch.prior(pool)
-        for i in range(3):
-            beliefs = batch.after(beliefs, pool[i], samples, rng)
+        for i in range(labels):
+            beliefs = batch.after(beliefs, pool[i], samples, np.random.default_rng([seed, i]))
+        assert beliefs.sampled == (samples < c**labels)
         return batch.target_information(pool, val, beliefs)
 
-    exact = gains(27, None)
-    errors = []
-    for samples in (9, 900):
-        runs = [gains(samples, np.random.default_rng(k)) for k in range(30 if samples == 9 else 5)]
-        errors.append(float(torch.stack([(run - exact).square().mean() for run in runs]).mean()))
-    assert errors[1] < errors[0] / 30  # a hundred times the samples, a hundredth of the variance
+    exact = gains(c**labels, 0)
+    variances = []
+    # Powers of c are where all vectors are kept to the last, and then drawn by their chances.
+    for samples in (c**2, c**2 + 1, 8 * c**2):
+        runs = torch.stack([gains(samples, seed) for seed in range(80)])
+        variances.append(runs.var(0))
+        z = (runs.mean(0) - exact) / (runs.var(0) / len(runs)).sqrt()
+        assert z.abs().max() < 4.5
+    assert 4 < float((variances[0] / variances[2]).mean()) < 16
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(2, 6))
@@ -169,13 +174,54 @@ def test_a_copy_is_not_picked_while_something_else_tells_more():
     assert not {0, 1} <= set(picks.tolist())
 
 
-def test_an_exhausted_batch_goes_on_with_a_new_layer():
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_are_the_best_of_all_pairs(seed):
+    pool, val = some(7, seed=seed)
+    picks = BatchMell(shortlist=None, lookahead=2, samples=3**4)(
+        view(pool, val), 5, np.random.default_rng(0)
+    )
+    expected = []
+    for _ in range(2):
+        left = [i for i in range(7) if i not in expected]
+        pairs = itertools.combinations(left, 2)
+        expected += max(pairs, key=lambda pair: told(pool, val, [*expected, *pair]))
+    left = [i for i in range(7) if i not in expected]
+    expected.append(max(left, key=lambda i: told(pool, val, [*expected, i])))
+    assert [set(picks[:2]), set(picks[2:4]), picks[4]] == [
+        set(expected[:2]),
+        set(expected[2:4]),
+        expected[4],
+    ]
+
+
+@pytest.mark.parametrize("lookahead", [1, 2])
+def test_an_exhausted_batch_goes_on_with_a_new_layer(lookahead):
     rng = np.random.default_rng(0)
-    certain = np.eye(3)[rng.integers(3, size=(40, 4))]  # four draws: two labels tell them apart
-    picks = BatchMell(shortlist=None)(view(certain, certain[:9]), 20, rng)
-    assert len(set(picks.tolist())) == 20
-    told_alone = mell(certain, certain[:9])
-    assert told_alone[picks].mean() > told_alone.mean()  # not just anything
+    certain = np.eye(3)[rng.integers(3, size=(30, 4))]  # four draws: two labels tell them apart
+    alone = mell(certain, certain[:9])
+    strategy = BatchMell(shortlist=None, lookahead=lookahead)
+    picks = strategy(view(certain, certain[:9]), 16, rng)
+    assert len(set(picks.tolist())) == 16
+    told_all = told(certain, certain[:9], list(range(6)))
+    first = next(
+        k for k in range(1, 16) if told(certain, certain[:9], picks[:k]) > 0.999 * told_all
+    )
+    assert first < 5
+    # A layer begins where the one before has told all, with what tells most of what is left.
+    left = np.delete(np.arange(30), picks[:first])
+    if lookahead == 1:
+        assert alone[picks[first]] == pytest.approx(alone[left].max(), rel=1e-5)
+    else:
+        pairs = itertools.combinations(left, 2)
+        best = max(told(certain, certain[:9], list(pair)) for pair in pairs)
+        assert told(certain, certain[:9], picks[first : first + 2]) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_takes_any_float_type(strategy, dtype):
+    pool, val = (x.astype(dtype) for x in some(60, 10, 12, 5, spread=8.0))
+    assert len(set(strategy(view(pool, val), 9, np.random.default_rng(0)).tolist())) == 9
 
 
 def test_power_draws_in_proportion_to_the_score():
@@ -259,7 +305,7 @@ def test_batchbald_in_float32_keeps_its_digits(c):
             given = beliefs.weight.numpy() @ probs
             own = (beliefs.chance.numpy() @ beliefs.weight.numpy()) @ (probs * np.log(probs)).sum(1)
             exact.append(own - beliefs.chance.numpy() @ (given * np.log(given)).sum(1))
-        single = batch.Beliefs(*(x.float() for x in beliefs))
+        single = batch.Beliefs(beliefs.chance.float(), beliefs.weight.float())
         rows = padded.float()
         got = batch.parameter_information(rows, batch.divergence(rows), single).numpy()
         assert np.abs(got - exact).max() < 1e-3 * np.max(exact) < 1e-5

@@ -123,14 +123,44 @@ class Converted:
         return self.function(inputs).astype(self.dtype)
 
 
+@pytest.mark.parametrize("few", [0, 200])
+@pytest.mark.parametrize("c", [40, 182])
+def test_it_is_so_with_many_classes_too(monkeypatch, c, few):
+    monkeypatch.setattr(greedy, "FEW", few)
+    others = 0
+    for seed in range(5):
+        view = random_view(np.random.default_rng(seed), n=200, c=c)
+        expected = TopK(mebl)(view, 1, np.random.default_rng(seed))
+        picks = GreedyConditioning()(view, 5, np.random.default_rng(seed))
+        assert picks[0] == expected
+        assert len(set(picks.tolist())) == 5
+        predict = view.posterior.predict
+        coarse = greedy.coarsened(torch.from_numpy(predict(view.pool)), 16).numpy()
+        merged = labels_of(coarse, predict(view.val)).survey(torch.eye(8).double())
+        others += int(merged.scores.argmax()) != expected
+    assert others  # where the rare classes count as one, another point is the best
+
+
 @pytest.mark.parametrize("t", [6, 40])
-def test_a_larger_batch_never_predicts_worse(t):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_label_never_makes_the_prediction_worse(t, dtype):
     pool, val = pair(n=30, t=t)
+    labels = labels_of(pool, val, dtype=dtype)
     rng = np.random.default_rng(1)
     for _ in range(5):
+        cov = labels.nothing_known()
         batch = rng.permutation(30)
-        left = [variance_left(pool, val, batch[:k]) for k in range(1, 31)]
-        assert (np.diff(left) <= 1e-12).all()
+        at_first, left = (
+            variance_left(pool, val, batch[:1], 1e18),
+            [float(labels.root.square().sum())],
+        )
+        for k, pick in enumerate(batch, start=1):
+            gain = labels.gain(int(pick), cov)
+            cov = cov - gain @ gain.T
+            left.append(float((labels.root.T @ cov @ labels.root).trace()))
+            fall = at_first - variance_left(pool, val, batch[:k])
+            assert left[0] - left[-1] == pytest.approx(fall, rel=1e-4)
+        assert (np.diff(left) <= 0).all()
     best = choose(pool, val, 5)
     others = [variance_left(pool, val, rng.permutation(30)[:5]) for _ in range(200)]
     assert variance_left(pool, val, best) < min(others)
@@ -261,6 +291,12 @@ def test_no_second_copy_while_another_point_tells_something():
         assert set(picks[:12]) == set(range(12))
     redundant = copies[np.argsort(-mebl(pool, val))[:12]]
     assert len(set(redundant)) == 1
+
+
+def test_what_a_second_copy_is_worth():
+    certain = np.eye(2)[np.random.default_rng(0).integers(2, size=(1, 40))]
+    run = greedy._run(labels_of(np.repeat(certain, 2, 0), certain), torch.eye(40).double(), 2)
+    assert run.scores[1] == pytest.approx(run.scores[0] * NOISE / 2, rel=3 * NOISE)
 
 
 def test_beyond_the_rank_of_the_draws():

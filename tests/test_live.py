@@ -62,12 +62,13 @@ def test_trials_at_work_have_a_line_and_those_that_are_not_have_none(tmp_path, n
     now[0] = START + 100
     bar, lines = shown(running)
     assert "5/16 rounds" in bar
-    accuracy = 100 * store.read(path).rounds[0].accuracy
+    first = store.read(path).rounds[0]
+    known = f"accuracy {100 * first.accuracy:.1f} % promise {first.promise:.2g}"
     # 100 seconds for 5 rounds: 20 for each, and 40 for one of two workers.
     assert bar.rstrip().endswith("eta 0:03:40")
     assert lines == [
         "toy-noshift MELL seed 1 round 0/3 eta 0:02:40",
-        f"toy-noshift Random seed 0 round 1/3 accuracy {accuracy:.1f} % eta 0:02:00",
+        f"toy-noshift Random seed 0 round 1/3 {known} eta 0:02:00",
     ]
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foresee import InputError, mebl, promise
+from foresee import InputError, mebl, promise, stopping
 from foresee.testing import random_draws
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -77,3 +77,29 @@ def test_takes_tensors_and_refuses_other_draws():
     assert tensors == pytest.approx(promise(batch, val), rel=1e-12)
     with pytest.raises(InputError, match="val"):
         promise(batch, val[:, :5])
+    for name, args in (("batch", (7 * batch, val)), ("val", (batch, 7 * val))):
+        with pytest.raises(InputError, match=f"{name} holds values .* softmax"):
+            promise(*args)
+    for times in (0, -1, np.nan, np.inf):
+        with pytest.raises(InputError, match=f"times must be positive and finite, got {times}"):
+            promise(batch, val, times=times)
+
+
+def test_parts_add_up(monkeypatch):
+    batch, val = some(23, 17)
+    whole = promise(batch, val)
+    monkeypatch.setattr(stopping, "_CHUNK", 5)
+    assert promise(batch, val) == pytest.approx(whole, rel=1e-12)
+
+
+@pytest.mark.parametrize("spread", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize("kind", ["float16", "float32", "certain"])
+def test_rounded_draws_do_no_harm(kind, spread):
+    batch, val = some(20, 15, c=5, spread=spread)
+    if kind == "certain":
+        exact, rounded = np.eye(5)[batch.argmax(2)], np.eye(5)[batch.argmax(2)] * (1 + 5e-6)
+    else:
+        exact, rounded = batch, batch.astype(kind)
+    expected = promise(exact, val)
+    found = promise(rounded, val.astype(rounded.dtype))
+    assert found == pytest.approx(expected, rel=2e-3 if kind == "float16" else 1e-4)

@@ -18,11 +18,12 @@ from foresee.runner import Job
 
 
 class Standing(NamedTuple):
-    """How far a trial is."""
+    """How far a trial is; ``promise`` is the fall of the Brier loss expected of its last picks."""
 
     rounds: int
     total: int
     accuracy: float | None
+    promise: float | None
     finished: bool
     changed: float
 
@@ -76,6 +77,7 @@ class Board:
                 f"seed {job.seed}",
                 f"round {s.rounds}/{s.total - 1}",
                 accuracy,
+                "" if s.promise is None else f"promise {s.promise:.2g}",
                 Text(f"eta {eta}", style="dim"),
             )
         return Group(self._bar, table)
@@ -87,20 +89,22 @@ def standing(job: Job, out: Path) -> Standing:
     try:
         status = path.stat()
     except OSError:
-        return Standing(0, job.experiment.rounds + 1, None, False, 0.0)
-    rounds, accuracy, finished = _read(path, status.st_size, status.st_mtime_ns)
-    return Standing(rounds, job.experiment.rounds + 1, accuracy, finished, status.st_mtime)
+        return Standing(0, job.experiment.rounds + 1, None, None, False, 0.0)
+    rounds, accuracy, promise, finished = _read(path, status.st_size, status.st_mtime_ns)
+    total = job.experiment.rounds + 1
+    return Standing(rounds, total, accuracy, promise, finished, status.st_mtime)
 
 
 @functools.lru_cache(maxsize=4096)
-def _read(path: Path, size: int, changed: int) -> tuple[int, float | None, bool]:
+def _read(path: Path, size: int, changed: int) -> tuple[int, float | None, float | None, bool]:
     try:
         trial = store.read(path)
     except (InputError, OSError):  # whoever runs the trial says what is wrong with it
         trial = None
     if trial is None or not trial.rounds:
-        return 0, None, False
-    return len(trial.rounds), trial.rounds[-1].accuracy, trial.finished
+        return 0, None, None, False
+    last = trial.rounds[-1]
+    return len(trial.rounds), last.accuracy, last.promise, trial.finished
 
 
 def clock(seconds: float) -> str:

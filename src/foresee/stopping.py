@@ -10,6 +10,8 @@ and the expected Brier loss on the targets falls by tr S − tr S W, S being the
 b_jᵀ b_j. For a batch of one this is MEBL; redundant points promise together little more than one.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -29,7 +31,9 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     checks.draws("batch", batch)
     checks.draws("val", val)
     checks.same_posterior(batch, val, name="val")
-    start, targets = _tensor(batch), _tensor(val)
+    if not 0 < times < math.inf:
+        raise checks.InputError(f"times must be positive and finite, got {times}")
+    start, targets = _probabilities("batch", batch), _probabilities("val", val)
     t = start.shape[1]
     information = torch.zeros(t, t, dtype=torch.float64, device=start.device)
     for part in start.split(_CHUNK):
@@ -60,5 +64,9 @@ def _information(probs: Tensor) -> Tensor:
     return a.reshape(-1, t).mT @ looks.reshape(-1, t)
 
 
-def _tensor(probs: Array) -> Tensor:
-    return torch.as_tensor(probs).to(torch.float64)
+def _probabilities(name: str, draws: Array) -> Tensor:
+    """In float64, where rows that were rounded sum to one again: noise must not be negative."""
+    probs = torch.as_tensor(draws)
+    checks.rows_sum_to_one(name, probs)
+    probs = probs.to(torch.float64)
+    return probs / probs.sum(2, keepdim=True)

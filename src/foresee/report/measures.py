@@ -41,6 +41,7 @@ METRICS = (
     Metric("calibration_error", "Calibration error", unit="%"),
     COST,
 )
+PROMISED = Metric("promise", "Expected fall of the Brier loss by the next batch")
 REMAINING = Metric("promise_pool", "Expected remaining fall of the Brier loss")
 
 

@@ -13,6 +13,7 @@ from foresee.report.measures import (
     ACCURACY,
     COST,
     METRICS,
+    PROMISED,
     REMAINING,
     STAGES,
     Metric,
@@ -129,7 +130,7 @@ def _balance(study: Study) -> Iterator[Row]:
 
 def _curves(study: Study) -> Iterator[Row]:
     for method, trials in study.trials.items():
-        for metric in (*METRICS, REMAINING):
+        for metric in (*METRICS, PROMISED, REMAINING):
             if found := curve(trials, metric):
                 for point in zip(*found, strict=True):
                     yield method, metric.key, *point

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from foresee import checks
 from foresee.kernels import elementwise, tiled
-from foresee.scores import mell
 from foresee.strategies.topk import (
     check_subsets,
     draw_candidates,
@@ -47,7 +46,7 @@ class BatchMell:
 
     Only the ``shortlist`` points of highest MELL are considered, at least ``size`` of them; None
     takes all. ``lookahead=2`` chooses pairs by what they tell together: it finds points that tell
-    nothing alone, for c · samples · shortlist times the cost.
+    nothing alone, at c · shortlist / 2 times the cost of a pick.
 
     Cost of a pick: samples · shortlist · targets · c² · t. For batches of tens, not of thousands.
     """
@@ -72,7 +71,8 @@ class BatchMell:
         predict = view.posterior.predict
         val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
         chunks = predict_in_chunks(predict, view.pool, order)
-        scores = torch.cat([mell(draws("posterior.predict(pool)", p), val).cpu() for p in chunks])
+        pools = (draws("posterior.predict(pool)", chunk) for chunk in chunks)
+        scores = torch.cat([tiled.log_loss_reduction(pool, val).cpu() for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
         best = order[np.argsort(-scores.numpy(), kind="stable")[:keep]]
         pool = draws("posterior.predict(pool)", predict(view.pool[best]))
@@ -118,10 +118,14 @@ class BatchBALD:
 
 
 class Beliefs(NamedTuple):
-    """What label vectors of a batch would leave: their chances, and a weight for every draw."""
+    """What label vectors of a batch would leave: their chances, and a weight for every draw.
+
+    They are all the vectors there are, or else samples, each of the same chance.
+    """
 
     chance: Float[Tensor, "s"]
     weight: Float[Tensor, "s t"]
+    sampled: bool = False
 
 
 def prior(pool: Float[Tensor, "n t c"]) -> Beliefs:
@@ -134,22 +138,26 @@ def after(
     beliefs: Beliefs, probs: Float[Tensor, "t c"], samples: int, rng: np.random.Generator
 ) -> Beliefs:
     """Add a label: all its values as long as there are few enough vectors, else one for each."""
-    s, c = len(beliefs.chance), probs.shape[1]
-    joint = beliefs.weight[:, :, None] * probs
-    label = joint.sum(1)
-    if s * c <= samples:
-        chance = (beliefs.chance[:, None] * label).flatten()
-        weight = joint.transpose(1, 2).flatten(0, 1)
-        possible = chance > 0
-        chance, weight = chance[possible], weight[possible]
-        return Beliefs(chance / chance.sum(), weight / weight.sum(1, keepdim=True))
-    if s < samples:  # the first time: vectors are drawn by their chance, then count the same
+    possible = int((probs.amax(0) > 0).sum())
+    if not beliefs.sampled:
+        if len(beliefs.chance) * possible <= samples:
+            return every_label(beliefs, probs)
         rows = _draw(beliefs.chance.expand(samples, -1), rng)
-        joint, label = joint[rows], label[rows]
-    values = _draw(label, rng)
+        beliefs = Beliefs(beliefs.chance.new_full((samples,), 1 / samples), beliefs.weight[rows])
+    joint = beliefs.weight[:, :, None] * probs
+    values = _draw(joint.sum(1), rng)
     weight = joint[torch.arange(len(joint), device=joint.device), :, values]
-    chance = weight.new_full((len(weight),), 1 / len(weight))
-    return Beliefs(chance, weight / weight.sum(1, keepdim=True))
+    return Beliefs(beliefs.chance, weight / weight.sum(1, keepdim=True), sampled=True)
+
+
+def every_label(beliefs: Beliefs, probs: Float[Tensor, "t c"]) -> Beliefs:
+    """Add a label: all its values, each with its chance."""
+    joint = beliefs.weight[:, :, None] * probs
+    chance = (beliefs.chance[:, None] * joint.sum(1)).flatten()
+    weight = joint.transpose(1, 2).flatten(0, 1)
+    possible = chance > 0
+    chance, weight = chance[possible], weight[possible]
+    return Beliefs(chance / chance.sum(), weight / weight.sum(1, keepdim=True))
 
 
 def target_information(
@@ -199,10 +207,11 @@ def _greedy(
 ) -> list[int]:
     beliefs, picks = prior(pool), list[int]()
     first = gains = gain(beliefs)
+    enough = _EXHAUSTED * float(first.max())
     while len(picks) < size:
         gains[picks] = -1
-        if len(beliefs.chance) > 1 and float(gains.max()) < _EXHAUSTED * float(first.max()):
-            beliefs, gains = prior(pool), gain(prior(pool))
+        if float(gains.max()) < enough:
+            beliefs, gains = prior(pool), first.clone()
             gains[picks] = -1
         picks.append(int(gains.argmax()))
         if len(picks) < size:
@@ -218,26 +227,42 @@ def _pairs(
     samples: int,
     rng: np.random.Generator,
 ) -> list[int]:
-    """Choose pair by pair; the pair of the highest gain, in the order of its points."""
+    """Choose pair by pair; the last of an odd number alone."""
     beliefs, picks = prior(pool), list[int]()
-    while len(picks) < size:
-        left = [i for i in range(len(pool)) if i not in picks]
-        alone = gain(beliefs)
-        if len(picks) == size - 1:
-            picks.append(max(left, key=alone.tolist().__getitem__))
-            break
-        best, pair = -1.0, (left[0], left[1])
-        for i in left[:-1]:
-            # All labels of i: a sampled one would hide what the pair tells.
-            every = len(beliefs.chance) * pool.shape[2]
-            both = alone[i] + gain(after(beliefs, pool[i], every, rng))
-            both[[*picks, i]] = -1
-            if float(both.max()) > best:
-                best, pair = float(both.max()), (i, int(both.argmax()))
+    first = 0.0
+    while len(picks) < size - 1:
+        best, pair = _best_pair(pool, beliefs, picks, gain)
+        first = first if picks else best
+        if best < _EXHAUSTED * first:
+            beliefs = prior(pool)
+            _, pair = _best_pair(pool, beliefs, picks, gain)
         picks += pair
         for i in pair:
             beliefs = after(beliefs, pool[i], samples, rng)
+    if len(picks) < size:
+        alone = gain(beliefs)
+        alone[picks] = -1
+        picks.append(int(alone.argmax()))
     return picks
+
+
+def _best_pair(
+    pool: Float[Tensor, "n t c"],
+    beliefs: Beliefs,
+    taken: list[int],
+    gain: Callable[[Beliefs], Tensor],
+) -> tuple[float, tuple[int, int]]:
+    """The highest gain of two points that are not taken, and the two, in their order."""
+    left = [i for i in range(len(pool)) if i not in taken]
+    alone = gain(beliefs)
+    best, pair = -1.0, (left[0], left[-1])
+    for i in left[:-1]:
+        # All labels of i: a sampled one would hide what the pair tells.
+        both = alone[i] + gain(every_label(beliefs, pool[i]))
+        both[[*taken, i]] = -1
+        if float(both.max()) > best:
+            best, pair = float(both.max()), (i, int(both.argmax()))
+    return best, pair
 
 
 def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:

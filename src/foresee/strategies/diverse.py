@@ -55,7 +55,7 @@ class PowerMell:
                 f"score must not be negative, got {scores.min():.3g}: its power has no meaning"
             )
         # The largest of log-weights with Gumbel noise are a draw without replacement.
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # log 0, and 0 · log 0
             keys = self.power * np.log(scores) + rng.gumbel(size=len(scores))
         keys[scores == 0] = -np.inf
         return order[np.argsort(-keys, kind="stable")[:size]]

@@ -27,7 +27,7 @@ pick through these picks, and keep the picks up to the first one that any of the
 Where the candidates are few, all are followed, and no bound of this kind is needed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,11 +72,12 @@ class GreedyConditioning:
 
     ``candidates`` and ``targets`` draw random subsets, as in `TopK`; the cost hardly grows with the
     targets. Where there are more than ``classes`` classes, the likeliest of each point are told
-    apart and the rest, r, counts as one: no score rises, and MEBL falls by at most
-    λ_max(FFᵀ) Σ_r ‖E_r‖² (of 182 classes and diffuse predictions, 16 kept 67 % of it and 32 kept
-    85 %). Memory holds n · classes · (t + 2 classes) numbers.
+    apart and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls by
+    at most λ_max(FFᵀ) Σ_r ‖E_r‖². Memory holds n · classes · (t + 2 classes) numbers.
 
-    ``noise`` is ε, the share of a label's variance that is error. It also says what happens when
+    ``noise`` is ε, the share of a label's variance that is error: a second copy of a point whose
+    label is certain given the draw is worth ε/2 of the first, and is taken only where nothing else
+    is worth more. It also says what happens when
     the batch has exhausted the draws, whose rank is below t: W does not vanish but tends to
     ε (Σ EᵀE)⁻¹, summed over the batch, and the picks go on as an experiment designed to keep
     tr(FᵀWF) small (A-optimality). Starting anew from W = I instead repeats what is known: on digits
@@ -102,13 +103,21 @@ class GreedyConditioning:
         order = draw_candidates(view, size, self.candidates, rng)
         predict = view.posterior.predict
         val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
-        parts = (
-            explained(coarsened(draws("posterior.predict(pool)", chunk), self.classes))
-            for chunk in predict_in_chunks(predict, view.pool, order)
-        )
-        rows = gathered(parts, len(order))
         with tiled.full_precision():
-            return order[_select(_Labels(rows, target_root(val), self.noise), size)]
+            root = target_root(val)
+        alone: list[Tensor] = []
+
+        def rows() -> Iterator[Tensor]:
+            for chunk in predict_in_chunks(predict, view.pool, order):
+                probs = draws("posterior.predict(pool)", chunk)
+                if probs.shape[2] > self.classes:
+                    alone.append(_mebl(probs, root))
+                yield explained(coarsened(probs, self.classes))
+
+        labels = _Labels(gathered(rows(), len(order)), root, self.noise)
+        first = [int(torch.cat(alone).argmax())] if alone else []
+        with tiled.full_precision():
+            return order[_select(labels, size, first)]
 
 
 def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t k"]:
@@ -139,6 +148,11 @@ def target_root(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     return vectors * values.clamp_min(0).sqrt()
 
 
+def _mebl(probs: Float[Tensor, "n t c"], root: Float[Tensor, "t t"]) -> Float[Tensor, "n"]:
+    with tiled.full_precision():
+        return (explained(probs) @ root.to(probs)).square().sum((1, 2))
+
+
 def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
     """Put n rows that come in parts into one tensor, without holding them twice."""
     whole, start = torch.empty(0), 0
@@ -150,25 +164,29 @@ def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
     return whole
 
 
-def _select(labels: "_Labels", size: int) -> NDArray[np.int64]:
+def _select(labels: "_Labels", size: int, first: Sequence[int] = ()) -> NDArray[np.int64]:
+    """Pick ``size`` labels, of which the first are given."""
+    picks, cov = list(first), labels.nothing_known()
+    for pick in first:
+        gain = labels.gain(pick, cov)
+        cov = cov - gain @ gain.T
     if len(labels.rows) <= FEW:
-        picks = _select_among_few(labels, size)
+        _pick_among_few(labels, size, picks, cov)
     else:
         with _one_core_each() as executor:
-            picks = _select_among_many(labels.shared_by(executor), size)
+            _pick_among_many(labels.shared_by(executor), size, picks, cov)
     return np.array(picks, dtype=np.int64)
 
 
-def _select_among_few(labels: "_Labels", size: int) -> list[int]:
-    left = np.arange(len(labels.rows))
-    picks: list[int] = []
-    cov = labels.nothing_known()
+def _pick_among_few(
+    labels: "_Labels", size: int, picks: list[int], cov: Float[Tensor, "t t"]
+) -> None:
+    left = np.delete(np.arange(len(labels.rows)), picks)
     while len(picks) < size:
         run = _run(labels.some(torch.from_numpy(left)), cov, min(STEPS, size - len(picks)))
         picks += left[run.picks].tolist()
         left = np.delete(left, run.picks)
         cov = run.covs[-1]
-    return picks
 
 
 @contextmanager
@@ -183,10 +201,12 @@ def _one_core_each() -> Iterator[Executor]:
         torch.set_num_threads(threads)
 
 
-def _select_among_many(labels: "_Labels", size: int) -> list[int]:
+def _pick_among_many(
+    labels: "_Labels", size: int, picks: list[int], cov: Float[Tensor, "t t"]
+) -> None:
     n = len(labels.rows)
-    now = labels.survey(labels.nothing_known())
-    picks: list[int] = []
+    now = labels.survey(cov)
+    now.scores[picks] = _TAKEN
     steps = 8
     while len(picks) < size:
         steps = min(steps, size - len(picks), BLOCK)
@@ -205,7 +225,6 @@ def _select_among_many(labels: "_Labels", size: int) -> list[int]:
             steps = max(1, steps // 2)
         elif followed * steps < 3 * n:
             steps = min(STEPS, 2 * steps)
-    return picks
 
 
 @dataclass
