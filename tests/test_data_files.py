@@ -86,6 +86,19 @@ def test_a_damaged_mnist_names_the_file(tmp_path, packed, change, words):
     assert "get it again" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("asked", "there", "labels"),
+    [("fashionmnist", "mnist", "5041921314"), ("mnist", "fashionmnist", "9003027255")],
+)
+def test_the_files_of_the_other_mnist_are_refused(tmp_path, asked, there, labels):
+    write_mnist(tmp_path, packed=False, sizes=(12, 3))
+    file = tmp_path / "train-labels-idx1-ubyte"
+    file.write_bytes(idx(np.array([*map(int, labels), 1, 2], np.uint8)))
+    assert len(load(there, tmp_path)) == 15
+    with pytest.raises(InputError, match=rf"must hold {asked}, got {there}.* ask for {there}, or"):
+        load(asked, tmp_path)
+
+
 def test_mnist_files_that_do_not_belong_together_are_refused(tmp_path):
     write_mnist(tmp_path, packed=False)
     labels = tmp_path / "t10k-labels-idx1-ubyte"
@@ -295,7 +308,7 @@ def test_a_damaged_svhn_names_the_file(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in get.FILES if name != "digits"])
 def test_what_is_missing_comes_with_instructions(tmp_path, name):
-    with pytest.raises(InputError, match=f"root is needed by {name}"):
+    with pytest.raises(InputError, match=f"a data folder is needed by {name}"):
         load(name)
     with pytest.raises(InputError) as caught:
         load(name, tmp_path)

@@ -17,6 +17,7 @@ from foresee.checks import InputError
 from foresee.data import wilds
 from foresee.experiment import Experiment
 from foresee.samplers import DropoutNetwork
+from foresee.strategies import TopK
 from foresee.testing import check_strategy
 from foresee.training import Recipe, learning_rate
 
@@ -241,3 +242,33 @@ def test_a_file_of_ones_own_that_does_not_run_is_named(tmp_path, text, message):
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(InputError, match=message):
         paper.own(f"{tmp_path}/mine.py:score")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ("pool", (30, 0)),
+        ("pool, power=1.0", (30, 0)),
+        ("pool, val", (30, 10)),
+        ("pool, val, power=1.0", (30, 10)),
+        ("pool, val=None, *, scratch=0", (30, 10)),
+        ("view, size, rng", None),
+        ("view, size, rng, power=1.0", None),
+    ],
+)
+def test_what_a_function_of_ones_own_needs_tells_what_it_is(tmp_path, arguments, kind):
+    (tmp_path / "mine.py").write_text(f"def f({arguments}):\n    return pool[:, 0, 0]\n")
+    changed = replace(DIGITS, candidates=30, targets=10)
+    strategy = method(f"{tmp_path}/mine.py:f", changed).strategy
+    found = (strategy.candidates, strategy.targets) if isinstance(strategy, TopK) else None
+    assert found == kind
+    if kind:
+        pool = np.full((3, 2, 2), 0.5)
+        assert strategy.score(pool, None).tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("arguments", ["", "*args", "a, b, c, d", "pool, val, *, power", "x=1"])
+def test_a_function_that_is_neither_score_nor_strategy_is_refused(tmp_path, arguments):
+    (tmp_path / "mine.py").write_text(f"def f({arguments}):\n    pass\n")
+    with pytest.raises(InputError, match=r"must take \(pool\) or .* give every other argument a d"):
+        paper.own(f"{tmp_path}/mine.py:f")

@@ -74,9 +74,9 @@ REFUSALS = {
     ),
     "wrong data folder": (
         ["run", "mnist", "--data", "nowhere"],
-        ["there is no MNIST/raw/train-images", "in nowhere"],
+        ["error: there is no MNIST/raw/train-images", "in the data folder nowhere: pass another"],
     ),
-    "paper": (["run", "paper"], ["--data is needed for cifar10"]),
+    "paper": (["run", "Paper"], ["--data is needed for cifar10"]),
     "method": (
         ["run", "digits", "--methods", "mell,bold"],
         ["--methods knows mell, mezl", "got bold"],
@@ -131,14 +131,24 @@ def test_a_gpu_that_is_not_there_is_refused(small):
 
 
 def test_what_fails_every_trial_is_said_once(small):
-    Path("file").write_text("mine")
-    result = command("run", "digits", "--methods", "mell,random,bald", "--out", "file")
+    Path("mine.py").write_text("def boom(pool, val):\n    raise ValueError('no')\n")
+    args = ["run", "digits", "--shift", "--seeds", "2", "--methods"]
+    result = command(*args, "mine.py:boom")
     assert result.exit_code == 1
+    assert result.stderr == (
+        "digits-shift mine.py:boom seed 0 failed: ValueError: no (mine.py:2)\n"
+        "2 of 2 trials failed\n"
+    )
+    result = command(*args, "mine.py:boom,random")
+    assert result.stderr.endswith("\n2 of 4 trials failed; the others are kept\n")
+
+
+def test_out_that_cannot_be_written_is_known_before_any_training(small):
+    Path("file").write_text("mine")
+    result = command("run", "digits", "--out", "file")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --out: cannot write in file/digits-noshift (Not a")
     assert Path("file").read_text() == "mine"
-    said = [line for line in result.stderr.splitlines() if "--out: cannot write in file/" in line]
-    assert [line.split()[0] for line in said] == ["digits-noshift", "digits-shift"]
-    assert all("choose another folder" in line for line in said)
-    assert result.stderr.endswith("60 of 60 trials failed; the others are kept\n")
 
 
 # What it says
@@ -206,6 +216,50 @@ def test_status_shows_what_is_running_and_what_is_not(small):
 def rows_of(result):
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines() if "digits" in line]
+
+
+def test_a_killed_run_says_what_is_missing(small, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner.loop, "run", killed)
+    result = command("run", "digits", "--methods", "random,entropy", "--seeds", "3")
+    assert result.exit_code == 130
+    rows = rows_of(command("status", "runs"))
+    assert [row[:2] for row in rows] == [
+        [f"digits-{setting}", method]
+        for setting in ("noshift", "shift")
+        for method in ("Entropy", "Random")
+    ]
+    assert all(row[2:] == ["0/3", "0", "0/9", "0–2"] for row in rows)
+    result = command("report", "runs")
+    assert result.exit_code == 0, result.output
+    page = Path("report/index.html").read_text()
+    assert "0 of 12 finished" in page
+    assert "<b>digits, shift</b>: Random seeds 0–2 not begun; Entropy seeds 0–2 not begun." in page
+
+
+def test_a_damaged_trial_and_a_broken_plan_are_named_and_left_out(small):
+    command("run", "digits", "--shift", "--methods", "random", "--seeds", "2")
+    Path("runs/digits-shift/Random-0.jsonl").write_bytes(b"rubbish\n" * 3)
+    Path("runs/digits-shift/plan.json").write_text("rubbish")
+    result = command("status", "runs")
+    (row,) = rows_of(result)
+    assert row[:3] == ["digits-shift", "Random", "1/1"]
+    damaged, broken = result.stderr.splitlines()
+    assert damaged.startswith("note: left out: runs/digits-shift/Random-0.jsonl is damaged")
+    assert broken.startswith("note: left out: runs/digits-shift/plan.json is no plan")
+    assert command("report", "runs").exit_code == 0
+
+
+def test_a_loss_is_minimised_by_eer_alone(small, monkeypatch):
+    planned = []
+    monkeypatch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
+    Path("costs.csv").write_text("\n".join(",".join("0" * 10) for _ in range(10)))
+    args = ["run", "digits", "--seeds", "1", "--loss", "costs.csv", "--methods"]
+    said = [command(*args, methods).stderr for methods in ("random", "all", "eer")]
+    assert ["--methods eer minimises it" in text for text in said] == [True, False, False]
+    assert ["EER" in {job.method for job in jobs} for jobs in planned] == [False, True, True]
 
 
 def test_a_pipe_cuts_no_name(small):

@@ -125,13 +125,35 @@ def test_a_trial_that_breaks_off_keeps_its_rounds(tmp_path, monkeypatch, error, 
     assert len(rounds(RANDOM, tmp_path)) == 3
 
 
-def test_errors_of_ours_are_not_hidden(tmp_path, monkeypatch):
-    def bug(*_):
-        raise ValueError("a bug, not an input")
+def test_errors_of_ours_are_not_hidden_and_stop_no_other(tmp_path, monkeypatch):
+    def bug(experiment, method, *rest):
+        if method.name == "Random":
+            raise ValueError("a bug, not an input")
+        return whole(experiment, method, *rest)
 
+    whole = loop.run
     monkeypatch.setattr(loop, "run", bug)
-    with pytest.raises(ValueError, match="a bug"):
-        run_trial(RANDOM, Place(tmp_path))
+    failed, finished = run_all([RANDOM, BALD], Place(tmp_path))
+    assert (failed.state, finished.state) == ("failed", "finished")
+    assert failed.message.startswith("Traceback")
+    assert failed.message.endswith("ValueError: a bug, not an input")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("raise ValueError('two\\nlines')", "ValueError: two lines ({file}:2)"),
+        ("return pool.nothing", "AttributeError: 'Tensor' object has no attribute 'nothing' ({"),
+        ("raise RuntimeError", "RuntimeError: RuntimeError ({file}:2)"),
+        ("return None", "AttributeError: 'NoneType' object has no attribute 'shape' (after {file}"),
+    ],
+)
+def test_an_error_in_a_score_of_ones_own_is_one_line_that_says_where(tmp_path, line, said):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def boom(pool, val):\n    {line}\n")
+    message = failure(Job(DIGITS, f"{file}:boom", 0), Place(tmp_path))
+    assert message.startswith(said.replace("{file}", str(file)).removesuffix("{"))
+    assert "\n" not in message
 
 
 def test_out_that_is_a_file_is_refused_with_a_remedy(tmp_path):

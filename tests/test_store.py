@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -243,7 +244,7 @@ CHANGES = {
     "experiment.n_query": (lambda: (MELL, replace(LINEAR, n_query=5)), "4 on disk, 5 asked for"),
     "experiment.loss": (
         lambda: (MELL, replace(LINEAR, loss=((0.0,),) * 3)),
-        r"None on disk, [[0.0], [0.0], [0.0]] asked for",
+        "None on disk, a matrix of 3 × 1 asked for",
     ),
     "method.sampler.draws": (
         lambda: (replace(MELL, sampler=tiny.LinearSampler(9)), LINEAR),
@@ -503,3 +504,69 @@ def test_going_on_shows_in_the_time_of_the_file_and_looking_does_not(tmp_path):
     os.utime(path, (1, 1))
     go_on(tmp_path)  # finished: there is nothing to go on with
     assert path.stat().st_mtime == 1
+
+
+def test_of_two_loss_matrices_the_first_cell_that_differs_is_shown(tmp_path):
+    costs = ((0.0, 1.0), (2.0, 0.0), (1.0, 1.0))
+    go_on(tmp_path, MELL, replace(LINEAR, loss=costs), stop_after=1)
+    with pytest.raises(InputError) as refused:
+        go_on(tmp_path, MELL, replace(LINEAR, loss=(costs[0], (3.0, 0.0), costs[2])))
+    assert (
+        "  experiment.loss: the matrix differs, first in row 1, column 0: 2.0 on disk, 3.0 asked "
+        "for\n"
+    ) in str(refused.value)
+
+
+# Plans
+
+
+def test_plans_of_two_runs_add_up(tmp_path):
+    store.keep_plan(tmp_path, LINEAR, {"MELL": range(2), "Random": [0]})
+    store.keep_plan(tmp_path, LINEAR, {"Random": [4], "BALD": [0]})
+    go_on(tmp_path)
+    assert [(t.method, t.seed, len(t.rounds)) for t in store.trials(tmp_path)] == [
+        ("BALD", 0, 0),
+        ("MELL", 0, 4),
+        ("MELL", 1, 0),
+        ("Random", 0, 0),
+        ("Random", 4, 0),
+    ]
+
+
+def test_plans_made_at_once_add_up(tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        for seed in range(16):
+            threads.submit(store.keep_plan, tmp_path, LINEAR, {"MELL": [seed]})
+    assert [t.seed for t in store.trials(tmp_path)] == list(range(16))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_plan_of_another_experiment_is_dropped_unless_it_has_rounds(tmp_path):
+    other = replace(LINEAR, budget=0.5)
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    store.keep_plan(tmp_path, other, {"Random": [0]})
+    assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
+    go_on(tmp_path, RANDOM, other, stop_after=1)
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seeds": 3}', '{"seeds": {"MELL": ["x"]}}'])
+def test_a_broken_plan_costs_nothing_that_is_finished(tmp_path, content):
+    path = go_on(tmp_path).with_name("plan.json")
+    path.write_text(content)
+    heard = []
+    assert [t.method for t in store.trials(tmp_path, heard.append)] == ["MELL"]
+    store.keep_plan(tmp_path, LINEAR, {"Random": [0]}, heard.append)
+    assert [str(problem).startswith(f"{path} is no plan") for problem in heard] == [True, True]
+    assert [t.method for t in store.trials(tmp_path)] == ["MELL", "Random"]
+
+
+def test_a_damaged_trial_does_not_hide_the_others(tmp_path):
+    go_on(tmp_path)
+    damaged = place(tmp_path, b"rubbish\n" * 3, "Random")
+    heard = []
+    assert [t.method for t in store.trials(tmp_path, heard.append)] == ["MELL"]
+    assert [str(problem).split(" in ")[0] for problem in heard] == [f"{damaged} is damaged"]
+    with pytest.raises(InputError, match="is damaged in line 1"):
+        store.trials(tmp_path)

@@ -151,6 +151,7 @@ def test_a_loss_matrix_changes_what_is_picked(folder, pool, val):
         ("0,1\n1,0\n", r"c = 3 rows"),
         ("a,b,c\n0,1,1\n1,0,1\n", r"must hold numbers separated by commas"),
         ("0,1,nan\n1,0,1\n1,1,0\n", r"loss must be finite"),
+        ("", r"^error: --loss: costs.csv is empty: write a row of costs for each class\n$"),
         (None, r"there is no file costs.csv"),
     ],
 )

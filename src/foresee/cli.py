@@ -174,7 +174,7 @@ def run(
         float, typer.Option(metavar="F", help="Scales training iterations and seeds.")
     ] = 1.0,
     network: Annotated[
-        NetworkName | None, typer.Option(help="[default: vgg16, for digits mlp]")
+        NetworkName | None, typer.Option(help="[default: that of the experiment]")
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
     loss: Annotated[Path | None, typer.Option(metavar=_FILE, help=_LOSS_HELP)] = None,
@@ -182,14 +182,19 @@ def run(
         Path | None,
         typer.Option(metavar=_FOLDER, help="Take the splits that another run wrote there."),
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar=_FOLDER, help="Where decoded images go. [default: beside the data]"),
+    ] = None,
 ) -> None:
     """Run active learning experiments; stop at any moment, run the same again to go on."""
     from foresee import paper, runner
 
-    names = _methods(methods)
+    names = _methods(methods, with_loss=loss is not None)
     settings = (False, True) if shift is None else (shift,)
     known = paper.datasets()
-    chosen = known[: len(paper.EXPERIMENTS) // 2] if dataset == "paper" else (dataset.lower(),)
+    wanted = dataset.lower()
+    chosen = known[: len(paper.EXPERIMENTS) // 2] if wanted == "paper" else (wanted,)
     if chosen[0] not in known:
         _stop(f"error: DATASET must be paper or one of {', '.join(known)}, got {dataset}", code=2)
     experiments = [
@@ -201,12 +206,14 @@ def run(
         from foresee.suggest import read_loss
 
         experiments = [replace(e, loss=read_loss(loss, e.classes)) for e in experiments]
+        if "EER" not in names:
+            _note("--loss changes what is reported, not what is picked: --methods eer minimises it")
     elif "EER" in names:
         _stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
     for name in chosen:
-        _prepare(name, data)
+        _prepare(name, data, cache)
     n_seeds = seeds or max(1, round(paper.SEEDS * min(1.0, budget)))
-    place = runner.Place(out, data, _device(device), max(1, _cores() // jobs), splits)
+    place = runner.Place(out, data, _device(device), max(1, _cores() // jobs), splits, cache)
     _run(runner.plan(experiments, names, range(n_seeds)), place, jobs)
     Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
 
@@ -217,25 +224,29 @@ def status(
 ) -> None:
     """Show how far the trials in a folder are."""
     from foresee import store
+    from foresee.report import words
 
     table = Table(box=box.SIMPLE_HEAD)
-    columns = ("experiment", "method", "finished", "running", "rounds", "accuracy")
+    columns = ("experiment", "method", "finished", "running", "rounds", "accuracy", "missing seeds")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number > 1 else "left")
     groups: dict[tuple[str, str], list[store.Trial]] = {}
-    for trial in store.trials(folder):
+    for trial in store.trials(folder, _leave_out):
         groups.setdefault((trial.experiment.name, trial.method), []).append(trial)
     for (experiment, method), group in groups.items():
         rounds = [len(trial.rounds) for trial in group]
         total = sum(len(t.rounds) if t.finished else t.experiment.rounds + 1 for t in group)
         last = [trial.rounds[-1].accuracy for trial in group if trial.rounds]
+        running = {trial.seed for trial in group if not trial.finished and store.busy(trial)}
+        missing = [t.seed for t in group if not t.rounds and t.seed not in running]
         table.add_row(
             experiment,
             method,
             f"{sum(trial.finished for trial in group)}/{len(group)}",
-            str(sum(not trial.finished and store.busy(trial) for trial in group)),
+            str(len(running)),
             f"{sum(rounds)}/{total}",
             f"{100 * sum(last) / len(last):.1f} %" if last else "",
+            words.ranges(missing),
         )
     _show(table)
 
@@ -299,12 +310,12 @@ def demo(
     _report(out / "runs", out / "report")
 
 
-def _methods(names: str) -> list[str]:
+def _methods(names: str, with_loss: bool = False) -> list[str]:
     from foresee import paper
 
     known = {name.lower(): name for name in paper.STRATEGIES}
     groups = {
-        "all": [name for name in paper.STRATEGIES if name != "EER"],
+        "all": [name for name in paper.STRATEGIES if name != "EER" or with_loss],
         "paper": list(paper.PAPER_METHODS),
     }
     chosen: list[str] = []
@@ -326,7 +337,7 @@ def _methods(names: str) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _prepare(dataset: str, folder: Path | None) -> None:
+def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
     """Find out before any training whether a data set can be read; decode its images once."""
     from foresee import data
 
@@ -338,10 +349,13 @@ def _prepare(dataset: str, folder: Path | None) -> None:
         )
     with _progress() as bar:
         task = bar.add_task(f"reading {dataset}", total=None)
-        if needed := data.decoding_bytes(dataset, folder):
+        if needed := data.decoding_bytes(dataset, folder, cache=cache):
             bar.console.print(f"{dataset}: decoding images into {needed / 2**30:.1f} GiB, once")
         data.load(
-            dataset, folder, advance=lambda done, n: bar.update(task, completed=done, total=n)
+            dataset,
+            folder,
+            cache=cache,
+            advance=lambda done, n: bar.update(task, completed=done, total=n),
         )
 
 
@@ -365,6 +379,7 @@ def _run(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
     from foresee import live, runner
 
     console = Console(stderr=True)
+    runner.keep_plan(jobs, place.out, lambda problem: _note(f"written anew: {problem}"))
     board = live.Board(jobs, place.out, workers)
     failed: dict[str, int] = {}
     screen = Live(
@@ -382,7 +397,9 @@ def _run(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
                 accuracy = live.standing(outcome.job, place.out).accuracy
                 console.print(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
     if failed:
-        _stop(f"{sum(failed.values())} of {len(jobs)} trials failed; the others are kept", code=1)
+        number = sum(failed.values())
+        others = "; the others are kept" if number < len(jobs) else ""
+        _stop(f"{number} of {len(jobs)} trials failed{others}", code=1)
 
 
 def _report(folder: Path, out: Path) -> None:
@@ -391,7 +408,7 @@ def _report(folder: Path, out: Path) -> None:
         from foresee import report as pages
         from foresee import store
 
-        trials = store.trials(folder)
+        trials = store.trials(folder, _leave_out)
         bar.update(task, description="drawing")
         page = pages.write(trials, out, lambda done, n: bar.update(task, completed=done, total=n))
     _show(_by_method(pages.auc_table(trials)))
@@ -449,6 +466,14 @@ def _to_stdout(text: str) -> None:
         with suppress(OSError):
             sys.stdout.close()
         raise
+
+
+def _leave_out(problem: Exception) -> None:
+    _note(f"left out: {problem}")
+
+
+def _note(message: str) -> None:
+    Console(stderr=True).print(Text(f"note: {message}", style="yellow"), soft_wrap=True)
 
 
 def _stop(message: str, code: int) -> NoReturn:

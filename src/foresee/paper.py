@@ -167,9 +167,36 @@ def _strategy(name: str, experiment: Experiment) -> Strategy:
     if name in STRATEGIES:
         return STRATEGIES[name](experiment)
     function = own(name)
-    if len(inspect.signature(function).parameters) == 3:
+    arguments = _arguments(name, function)
+    if arguments == 3:
         return function
-    return TopK(function, experiment.candidates, experiment.targets)
+    if arguments == 2:
+        return TopK(function, experiment.candidates, experiment.targets)
+    return TopK(partial(_without_target, function), experiment.candidates, targets=0)
+
+
+def _without_target(score: Callable[[Any], Any], pool: Any, _: None) -> Any:
+    return score(pool)
+
+
+def _arguments(name: str, function: Any) -> int:
+    """How many arguments a function is given: 1 or 2 for a score, 3 for a strategy."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # C code does not tell
+        signature = inspect.Signature()
+    parameters = signature.parameters.values()
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in by_place)
+    if needed == 1 and len(by_place) > 1 and by_place[1].default is None:
+        needed = 2  # (pool, val=None), as the scores of foresee have it
+    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if needed not in (1, 2, 3) or by_name:
+        raise InputError(
+            f"method {name} must take (pool) or (pool, val), a score, or (view, size, rng), a "
+            f"strategy; got {signature}: give every other argument a default"
+        )
+    return needed
 
 
 def own(name: str) -> Any:
@@ -195,4 +222,5 @@ def own(name: str) -> Any:
         raise InputError(
             f"method {name}: {file} has no function {function!r}: define it, as in docs/add-a-score"
         )
+    _arguments(name, found)
     return found

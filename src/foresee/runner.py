@@ -5,7 +5,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,13 +31,17 @@ _WATCH = 0.5  # seconds between a worker's looks at its parent
 
 @dataclass(frozen=True)
 class Place:
-    """Where trials read, write and compute. ``splits`` holds the split files of another run."""
+    """Where trials read, write and compute.
+
+    ``splits`` holds the split files of another run, ``cache`` the decoded images.
+    """
 
     out: Path
     data: Path | None = None
     device: str = "cpu"
     threads: int = 1
     splits: Path | None = None
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,21 @@ def plan(
 ) -> list[Job]:
     """Every trial, seed by seed: whatever is finished early compares all methods."""
     return [Job(e, m, seed) for seed in seeds for e in experiments for m in methods]
+
+
+def keep_plan(
+    jobs: Sequence[Job], out: Path, skip: Callable[[InputError], object] = lambda problem: None
+) -> None:
+    """Write down what is to be run, so that whoever looks knows what is missing.
+
+    ``skip`` hears of an older plan that cannot be read.
+    """
+    seeds: dict[Experiment, dict[str, set[int]]] = {}
+    for job in jobs:
+        by_method = seeds.setdefault(job.experiment, {})
+        by_method.setdefault(paper.short_name(job.method), set()).add(job.seed)
+    for experiment, by_method in seeds.items():
+        store.keep_plan(out, experiment, by_method, skip)
 
 
 def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Outcome]:
@@ -143,13 +163,29 @@ def run_trial(job: Job, place: Place) -> Outcome:
         return Outcome(job, "finished")
     except store.BusyError:
         return Outcome(job, "busy")
-    except (InputError, OSError, MemoryError, RuntimeError) as error:  # torch raises the last
-        return Outcome(job, "failed", str(error) or type(error).__name__)
+    except Exception as error:  # whatever it is, the other trials are worth running
+        return Outcome(job, "failed", _why(error, job.method))
+
+
+def _why(error: Exception, method: str) -> str:
+    """One line for what the user can mend, where in their own file; a traceback for a bug."""
+    said = str(error) or type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    file = method.rpartition(":")[0]
+    theirs = [f for f in frames if file and os.path.realpath(f.filename) == os.path.realpath(file)]
+    if theirs:
+        return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
+    if isinstance(error, InputError | OSError | MemoryError | RuntimeError):  # torch's is the last
+        return said
+    if file:  # what it returned is not what we could go on with
+        where = f"{frames[-1].filename}:{frames[-1].lineno}"
+        return f"{type(error).__name__}: {' '.join(said.split())} (after {method}, {where})"
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 @functools.lru_cache(maxsize=1)
-def _images(dataset: str, root: Path | None) -> tuple[Images, Any]:
-    images = data.load(dataset.lower(), root)
+def _images(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, Any]:
+    images = data.load(dataset.lower(), root, cache=cache)
     return images, samplers.statistics(images.pixels)
 
 
@@ -158,7 +194,7 @@ def _prepared(
     experiment: Experiment, seed: int, place: Place
 ) -> tuple[Task, str, tuple[tuple[float, ...], tuple[float, ...]]]:
     """The task on its device, a digest of its split, and the statistics of all its images."""
-    images, pixels = _images(experiment.dataset, place.data)
+    images, pixels = _images(experiment.dataset, place.data, place.cache)
     name = f"{experiment.name}/split-{seed}.json"
     if place.splits is None:
         split = data.split(images, experiment, seed)

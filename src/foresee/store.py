@@ -3,6 +3,9 @@
 A trial is one method with one seed. Its file starts with a header, the whole configuration; every
 round is appended and synced, so what is finished survives a kill at any moment. A torn last line is
 dropped. Whoever writes a trial holds its lock; the lock dies with the process.
+
+``plan.json`` beside them names the trials that were asked for, so that those without a file are
+known too.
 """
 
 import functools
@@ -10,20 +13,22 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from foresee import files
 from foresee.checks import InputError
 from foresee.experiment import Experiment, Method, Round
 from foresee.training import Recipe
 
 FORMAT = 1
+PLAN = "plan.json"
 _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as long as it runs
 
 
@@ -54,11 +59,32 @@ class Trial:
         return path if path.exists() else None
 
 
-def trials(folder: Path) -> list[Trial]:
-    """Read every trial in a folder, in the order of experiment, method and seed."""
+def _refuse(problem: InputError) -> None:
+    raise problem
+
+
+def trials(folder: Path, skip: Callable[[InputError], object] = _refuse) -> list[Trial]:
+    """Read every trial in a folder, in the order of experiment, method and seed.
+
+    Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
+    cannot be read, and the others are read on; by default it is an error.
+    """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: pass the one given to foresee run --out")
-    found = [trial for path in sorted(folder.glob("*/*.jsonl")) if (trial := read(path))]
+    found: list[Trial] = []
+    for path in sorted(folder.glob("*/*.jsonl")):
+        try:
+            trial = read(path)
+        except InputError as problem:
+            skip(problem)
+        else:
+            found += [trial] if trial else []
+    for path in sorted(folder.glob(f"*/{PLAN}")):
+        begun = [trial for trial in found if trial.path.parent == path.parent]
+        try:
+            found += _not_begun(path, begun)
+        except InputError as problem:
+            skip(problem)
     if not found:
         raise InputError(
             f"there is no trial in {folder}: pass the folder given to foresee run --out, or wait "
@@ -74,12 +100,32 @@ def read(path: Path) -> Trial | None:
         return None
     header, rounds = lines[0], _rounds(path, lines)
     with _understood(path, header):
-        experiment = dict(header["experiment"])
-        experiment["recipe"] = Recipe(**experiment["recipe"])
-        if experiment["loss"] is not None:
-            experiment["loss"] = tuple(map(tuple, experiment["loss"]))
         method, seed = header["method"]["name"], header["seed"]
-        return Trial(Experiment(**experiment), method, seed, rounds, header, path)
+        return Trial(_to_experiment(header), method, seed, rounds, header, path)
+
+
+def keep_plan(
+    folder: Path,
+    experiment: Experiment,
+    seeds: Mapping[str, Iterable[int]],
+    skip: Callable[[InputError], object] = lambda problem: None,
+) -> None:
+    """Add trials, as seeds by method, to those that are planned for an experiment.
+
+    ``skip`` hears of a plan that cannot be read; it is written anew.
+    """
+    path = folder / experiment.name / PLAN
+    values = _experiment_values(experiment)
+    with writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(".plan.lock")):
+            if _stranger(path, values):
+                return  # each trial will say so, and what is planned here stays
+            planned = _planned(path, experiment, skip)
+            for method, wanted in seeds.items():
+                planned[method] = sorted({*planned.get(method, ()), *wanted})
+            content = {"kind": "plan", "format": FORMAT, "experiment": values, "seeds": planned}
+            files.write(path, json.dumps(content).encode() + b"\n")
 
 
 class Recorder:
@@ -153,8 +199,65 @@ def trial_path(folder: Path, experiment: Experiment, method: str, seed: int) -> 
 
 def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str, Any]:
     """All that decides the outcome of a trial, as JSON values."""
-    experiment_values = {**asdict(experiment), "loss": _plain(experiment.loss)}
-    return {"experiment": experiment_values, "method": _plain(method), "seed": seed}
+    values = _experiment_values(experiment)
+    return {"experiment": values, "method": _plain(method), "seed": seed}
+
+
+def _experiment_values(experiment: Experiment) -> dict[str, Any]:
+    return {**asdict(experiment), "loss": _plain(experiment.loss)}
+
+
+def _to_experiment(header: dict[str, Any]) -> Experiment:
+    values = dict(header["experiment"])
+    values["recipe"] = Recipe(**values["recipe"])
+    if values["loss"] is not None:
+        values["loss"] = tuple(map(tuple, values["loss"]))
+    return Experiment(**values)
+
+
+class _Plan(NamedTuple):
+    experiment: Experiment
+    seeds: dict[str, list[int]]
+
+
+def _read_plan(path: Path) -> _Plan:
+    try:
+        content = json.loads(path.read_bytes())
+        seeds = {str(method): [int(seed) for seed in s] for method, s in content["seeds"].items()}
+        return _Plan(_to_experiment(content), seeds)
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is no plan that this version of foresee can read ({error!r}): delete it, or "
+            "run the same again; no round is lost, only the names of trials that have none"
+        ) from error
+
+
+def _planned(
+    path: Path, experiment: Experiment, skip: Callable[[InputError], object]
+) -> dict[str, list[int]]:
+    """The seeds by method of a plan for this very experiment, none where there is no such plan."""
+    if not path.exists():
+        return {}
+    try:
+        plan = _read_plan(path)
+    except InputError as problem:
+        skip(problem)
+        return {}
+    return plan.seeds if plan.experiment == experiment else {}
+
+
+def _not_begun(path: Path, begun: Sequence[Trial]) -> list[Trial]:
+    """The planned trials of an experiment that are not among those begun."""
+    plan = _read_plan(path)
+    if any(trial.experiment != plan.experiment for trial in begun):
+        return []  # of a run that was refused, or given up before its first round
+    there = {(trial.method, trial.seed) for trial in begun}
+    return [
+        Trial(plan.experiment, method, seed, (), {}, path.with_name(f"{method}-{seed}.jsonl"))
+        for method, seeds in plan.seeds.items()
+        for seed in seeds
+        if (method, seed) not in there
+    ]
 
 
 def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> tuple[Round, ...]:
@@ -168,7 +271,8 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> tupl
                 "delete that file"
             )
         lines, size = [], 0  # a header alone is no round to lose
-    _check_company(path, config)
+    if problem := _stranger(path, config["experiment"]):
+        raise InputError(problem)
     done = _rounds(path, lines)
     _truncate(path, size)
     if not lines:
@@ -188,8 +292,8 @@ def _drop_if_empty(path: Path) -> None:
             path.unlink()
 
 
-def _check_company(path: Path, config: dict[str, Any]) -> None:
-    """Refuse an experiment beside another of the same name: no report could compare the two."""
+def _stranger(path: Path, experiment: dict[str, Any]) -> str:
+    """Name what is of another experiment beside a path: no report could compare the two."""
     for other in sorted(path.parent.glob("*.jsonl")):
         with open(other, "rb") as file:
             first, second = file.readline(), file.readline()
@@ -197,12 +301,13 @@ def _check_company(path: Path, config: dict[str, Any]) -> None:
             old = json.loads(first)["experiment"]
         except (ValueError, KeyError, TypeError):  # not ours
             continue
-        changes = _changes({"experiment": old}, {"experiment": config["experiment"]})
+        changes = _changes({"experiment": old}, {"experiment": experiment})
         if second and changes:  # a header alone is nothing to compare with
-            raise InputError(
+            return (
                 f"{other} is of another experiment, and no report may compare the two:\n{changes}\n"
                 "run with the old values, or choose another --out"
             )
+    return ""
 
 
 def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -315,4 +420,27 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
         for key in old | new:
             yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
     elif old != new:
-        yield f"  {name}: {old!r} on disk, {new!r} asked for"
+        yield f"  {name}: {_difference(old, new)}"
+
+
+def _difference(old: Any, new: Any) -> str:
+    """Two values, or of two matrices of one shape the first cell that differs."""
+    what, asked = _matrix_size(old) or repr(old), _matrix_size(new) or repr(new)
+    if what != asked:
+        return f"{what} on disk, {asked} asked for"
+    row, column, old, new = next(
+        (i, j, *pair)
+        for i, rows in enumerate(zip(old, new, strict=True))
+        for j, pair in enumerate(zip(*rows, strict=True))
+        if pair[0] != pair[1]
+    )
+    return (
+        f"the matrix differs, first in row {row}, column {column}: {old!r} on disk, {new!r} asked "
+        "for"
+    )
+
+
+def _matrix_size(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
+        return f"a matrix of {len(value)} × {len(value[0])}"
+    return ""

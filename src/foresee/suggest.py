@@ -5,6 +5,7 @@ A pool larger than memory is read by chunks; a result is written whole or not at
 
 import mmap
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,12 +64,16 @@ def read_loss(path: Path, classes: int) -> tuple[tuple[float, ...], ...]:
     if not path.is_file():
         raise InputError(f"--loss: there is no file {path}: check the path")
     try:
-        matrix = np.loadtxt(path, delimiter=",", ndmin=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty file, which we refuse ourselves
+            matrix = np.loadtxt(path, delimiter=",", ndmin=2)
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(
             f"--loss: {path} must hold numbers separated by commas, one row for each class "
             f"({error}): remove headers and names"
         ) from error
+    if matrix.size == 0:
+        raise InputError(f"--loss: {path} is empty: write a row of costs for each class")
     checks.loss_matrix(matrix, classes)
     return tuple(tuple(row) for row in matrix.tolist())
 

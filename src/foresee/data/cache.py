@@ -17,6 +17,7 @@ from foresee.files import write
 
 BLOCK = 1024
 """Images decoded between two reports of progress."""
+_REMEDY = "pass another folder as cache, with foresee run as --cache"
 
 
 def is_ready(file: Path, stamp: Mapping[str, Any]) -> bool:
@@ -55,7 +56,7 @@ def decode(
     except OSError as error:
         raise InputError(
             f"cache: decoded images cannot be written to {file.parent} ({error.strerror or error}):"
-            " pass another folder as cache"
+            f" {_REMEDY}"
         ) from error
 
 
@@ -124,7 +125,7 @@ def _check_room(file: Path, needed: int) -> None:
     if free < needed:
         raise InputError(
             f"cache: decoding into {file} needs {needed / 1e9:.1f} GB of disk and "
-            f"{free / 1e9:.1f} GB are free: make room or pass another folder as cache"
+            f"{free / 1e9:.1f} GB are free: make room or {_REMEDY}"
         )
 
 

@@ -24,6 +24,11 @@ _CLOTHES = (
     "Bag",
     "Ankle boot",
 )
+# Both sets have the same files; how their training labels begin tells them apart.
+_BEGINNINGS = {
+    "mnist": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4),
+    "fashionmnist": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5),
+}
 
 
 def digits(root: Path | None = None) -> Images:
@@ -67,8 +72,18 @@ def _idx(name: str, root: Path | None, folder: str) -> tuple[NDArray[np.uint8], 
                 "of different data sets, get both again"
             )
         parts.append((images, labels))
+    _check_beginning(name, place, parts[0][1])
     pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return pixels[:, None], labels.astype(np.int64)
+
+
+def _check_beginning(name: str, place: Path, labels: NDArray[np.uint8]) -> None:
+    for other, beginning in _BEGINNINGS.items():
+        if other != name and tuple(labels[: len(beginning)]) == beginning:
+            raise InputError(
+                f"{place} must hold {name}, got {other}, whose training labels begin with "
+                f"{' '.join(map(str, beginning))}: ask for {other}, or pass the folder of {name}"
+            )
 
 
 def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
