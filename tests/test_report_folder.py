@@ -7,6 +7,7 @@ import shutil
 from dataclasses import asdict, replace
 
 import pytest
+from PIL import Image
 
 from foresee import report, store
 from foresee.checks import InputError
@@ -58,13 +59,30 @@ def test_the_folder_holds_every_table_and_picture(tmp_path):
     index = report.write(full(), tmp_path / "a" / "b", lambda done, of: heard.append((done, of)))
     assert index == tmp_path / "a" / "b" / "index.html"
     assert {path.name for path in index.parent.iterdir()} == {
-        *("auc.csv", "auc.tex", "balance.csv", "cost.csv", "curves.csv", "health.csv"),
-        *("paired.csv", "saturation.csv", "saturation.tex", "time.csv", "time.tex"),
+        *("auc.csv", "auc.tex", "balance.csv", "balance.tex", "cost.csv", "cost.tex", "curves.csv"),
+        *(
+            "health.csv",
+            "health.tex",
+            "paired.csv",
+            "saturation.csv",
+            "saturation.tex",
+            "time.csv",
+            "time.tex",
+        ),
         *("win_tie_loss.csv", "win_tie_loss.tex", "index.html"),
-        *("curves-mnist-shift.png", "curves-toy-noshift.png"),
+        *(f"{kind}-mnist-shift.png" for kind in ("curves", "time", "balance")),
+        *(f"{kind}-toy-noshift.png" for kind in ("curves", "time", "balance")),
     }
-    assert heard == [(1, 3), (2, 3), (3, 3)]
-    assert (index.parent / "curves-mnist-shift.png").read_bytes().startswith(b"\x89PNG")
+    assert heard == [(done, 9) for done in range(1, 10)]
+    for path in index.parent.glob("*.png"):
+        size, colours = looks(path)
+        assert min(size) > 200, path
+        assert colours > 20, path
+
+
+def looks(path):
+    with Image.open(path) as image:
+        return image.size, len(image.convert("RGB").getcolors(maxcolors=2**24))
 
 
 def test_the_tables_hold_what_was_measured(tmp_path):
@@ -94,6 +112,24 @@ def test_the_tables_hold_what_was_measured(tmp_path):
     balance = read(tmp_path, "balance.csv")[0]
     assert (balance["class"], balance["share"]) == ("0", "0.5")
     assert float(balance["effective_classes"]) == pytest.approx(2)
+
+
+def test_latex_says_what_the_page_says(tmp_path):
+    report.write(full(), tmp_path)
+    auc, balance, health, cost = (
+        (tmp_path / f"{name}.tex").read_text() for name in ("auc", "balance", "health", "cost")
+    )
+    ours, theirs = auc[auc.index("MNIST, shift") :].splitlines()[:2]
+    assert ours.startswith(r"MNIST, shift & 60.67 $\pm$ 0.67 &")
+    assert theirs.startswith(r"in the paper & 91.96 $\pm$ 0.52 &")
+    assert auc.count("in the paper") == 1, "the toy is not the paper's"
+    assert r"MNIST, shift & MELL & 2.0 of 2 & 0 \% \\" in balance
+    assert r"MNIST, shift & Random & 2.0 of 2 & -- \\" in balance
+    assert r"toy, no shift & Random & plateau & 0 & 1 & 20 & 50.0 \% & 0.693 & 60.0 \%" in health
+    assert "MNIST, shift" in cost
+    assert "toy" not in cost
+    report.write([trial()], tmp_path / "healthy")
+    assert not {"health.tex", "cost.tex"} & {p.name for p in (tmp_path / "healthy").iterdir()}
 
 
 def test_latex_is_escaped(tmp_path):
@@ -181,6 +217,10 @@ def test_pictures_are_embedded_and_other_files_are_not(tmp_path):
     assert page.count(base64.b64encode(PIXEL).decode()) == 1
     assert "the first picks of MELL, seed 1" in page
     assert "the first picks of BALD" not in page
+    (size, _) = looks(tmp_path / "report" / "picks-toy-noshift.png")
+    assert size[0] > 1000
+    made[2].path.with_suffix(".png").write_bytes(PIXEL[:30])
+    assert "the first picks of BALD" not in report.write(made, tmp_path / "cut").read_text()
 
 
 def test_trials_come_from_a_store(tmp_path):
@@ -275,6 +315,46 @@ def test_the_page_works_in_a_browser(browser, width, tmp_path):
     assert page.locator("#toy-noshift .curves").inner_text() == "Cost: not recorded"
     assert page.locator("#mnist-shift .scatter circle").count() == 2
     assert page.locator("#mnist-shift .remaining .line").count() == 3
+    assert problems == []
+
+
+def eventually(page, expression):
+    """Ask until it is true: the page's own policy forbids Playwright to ask from within."""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never true: {expression}")
+
+
+def test_the_menu_follows_the_page(browser, tmp_path):
+    page, problems = opened(browser, report.write(full(), tmp_path))
+    menu = page.locator("#jump")
+    at_top = "Math.abs(document.getElementById('{}').getBoundingClientRect().top - 86) < 3"
+    assert menu.input_value() == "mnist-shift"
+    page.locator("#toy-noshift .meta").evaluate("meta => meta.scrollIntoView()")
+    eventually(page, "document.getElementById('jump').value === 'toy-noshift'")
+    menu.dispatch_event("pointerdown")
+    assert menu.input_value() == "", "so that choosing the same is a change"
+    assert menu.evaluate("menu => menu.selectedOptions[0].textContent") == "toy, no shift"
+    menu.select_option("toy-noshift")
+    eventually(page, at_top.format("toy-noshift"))
+    menu.press("ArrowUp")
+    eventually(page, at_top.format("mnist-shift"))
+    assert menu.input_value() == "mnist-shift"
+    assert problems == []
+
+
+@pytest.mark.parametrize("width", [1920, 1280, 390])
+def test_wide_tables_use_the_window_and_no_more(browser, width, tmp_path):
+    many = [trial(f"a_long_name_{i}", seed) for i in range(15) for seed in (0, 1)]
+    page, problems = opened(browser, report.write(many, tmp_path), width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for table in page.locator("section > .scroll, .rival-tables > .scroll").all():
+        box = table.bounding_box()
+        assert 0 < box["x"] < box["x"] + box["width"] < width
+    box = page.locator("#auc .scroll").bounding_box()
+    assert box["width"] > 0.9 * width - 1, "as much as there is"
     assert problems == []
 
 

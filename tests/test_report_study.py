@@ -7,7 +7,7 @@ import pytest
 from foresee.checks import InputError
 from foresee.experiment import Experiment, Round
 from foresee.report import auc_table
-from foresee.report.caveats import absent, cautions, fit, unfinished, unhealthy
+from foresee.report.caveats import absent, cautions, fit, shortened, unfinished, unhealthy
 from foresee.report.measures import (
     ACCURACY,
     COST,
@@ -216,6 +216,26 @@ def test_shortened_training_is_said_plainly():
     assert said[1] == "Networks were trained for 50 % of the full iterations in toy, no shift."
     full = study(*(trial(seed=seed) for seed in range(5)))
     assert cautions([full], ["MELL"]) == []
+
+
+def test_a_small_budget_is_not_rounded_to_another():
+    short = study(trial(experiment=replace(TOY, dataset="MNIST", budget=0.015)))
+    assert shortened(short) == "1.5 % of the paper’s iterations"
+    (said, *_) = cautions([short], ["MELL"])
+    assert said.text == "Networks were trained for 1.5 % of the paper’s iterations."
+
+
+def test_another_network_than_the_papers_is_said():
+    small = study(trial(experiment=replace(TOY, dataset="mnist", network="small_cnn")))
+    (said, *_) = cautions([small], ["MELL"])
+    assert said.text == (
+        "The network is small_cnn, while the paper’s figures stand for vgg16: levels differ."
+    )
+    paper = study(trial(experiment=replace(TOY, dataset="MNIST", shift=True)))
+    ours = study(trial(experiment=replace(TOY, network="mlp")))
+    assert not any("network is" in c.text for c in cautions([paper, ours], ["MELL"]))
+    (among, *_) = cautions([small, paper], ["MELL"])
+    assert "stand for vgg16 in mnist, no shift: levels differ." in among.text
 
 
 @pytest.mark.parametrize(

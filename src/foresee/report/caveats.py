@@ -2,11 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from foresee.experiment import Round
+from foresee.paper import EXPERIMENTS
 from foresee.report import published, words
 from foresee.report.measures import areas
 from foresee.report.study import Study
@@ -23,12 +24,22 @@ def unfinished(study: Study) -> list[Trial]:
     return [trial for trial in study.all if not trial.finished]
 
 
+def not_begun(study: Study) -> dict[str, list[int]]:
+    """Seeds by method that were planned and have no round yet."""
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for trial in study.all:
+        if not trial.rounds:
+            waiting[trial.method].append(trial.seed)
+    return waiting
+
+
 def absent(study: Study, methods: Sequence[str]) -> dict[str, list[int]]:
-    """Seeds that others ran here and a method of the report did not."""
+    """Seeds that others ran here and a method of the report did not, nor was it planned to."""
+    ran = sorted({trial.seed for trial in study.all if trial.rounds})
     gaps = {}
     for method in methods:
         present = {trial.seed for trial in study.trials.get(method, ())}
-        if missing := [seed for seed in study.seeds if seed not in present]:
+        if missing := [seed for seed in ran if seed not in present]:
             gaps[method] = missing
     return gaps
 
@@ -87,17 +98,34 @@ def shortened(study: Study) -> str:
         return ""
     known = any(name == study.experiment.dataset.lower() for name, *_ in published.aucs())
     whose = "the paper’s" if known else "the full"
-    return f"{words.percent(part)} of {whose} iterations"
+    return f"{words.part(part)} of {whose} iterations"
 
 
 def _about_training(studies: Sequence[Study]) -> Iterator[Caution]:
+    for part, where in _places(studies, shortened):
+        yield Caution(f"Networks were trained for {part}{where}.")
+    for network, where in _places(studies, _other_network):
+        yield Caution(f"The network is {network}{where}: levels differ.")
+
+
+def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterator[tuple[str, str]]:
+    """Gather the studies of which the same is said; where it is all of them, name none."""
     groups: dict[str, list[str]] = defaultdict(list)
     for study in studies:
-        groups[shortened(study)].append(study.title)
-    for part, titles in groups.items():
-        if part:
-            where = "" if len(titles) == len(studies) else f" in {'; '.join(titles)}"
-            yield Caution(f"Networks were trained for {part}{where}.")
+        groups[said_of(study)].append(study.title)
+    for said, titles in groups.items():
+        if said:
+            yield said, "" if len(titles) == len(studies) else f" in {'; '.join(titles)}"
+
+
+def _other_network(study: Study) -> str:
+    """Name the network beside that of the paper; nothing where they agree or the paper has none."""
+    ours = study.experiment
+    for theirs in EXPERIMENTS:
+        same = (theirs.dataset.lower(), theirs.shift) == (ours.dataset.lower(), ours.shift)
+        if same and theirs.network != ours.network:
+            return f"{ours.network}, while the paper’s figures stand for {theirs.network}"
+    return ""
 
 
 def _about_seeds(studies: Sequence[Study]) -> Iterator[Caution]:

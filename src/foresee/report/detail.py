@@ -3,11 +3,11 @@
 import base64
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from foresee.report import words
 from foresee.report.caveats import fit, shortened
-from foresee.report.grids import labels_text
+from foresee.report.figures import first_picks
+from foresee.report.grids import labels_text, moved_text, shares, usual_share
 from foresee.report.markup import e, named, note, panel, table, td
 from foresee.report.measures import (
     ACCURACY,
@@ -23,7 +23,6 @@ from foresee.report.study import Study
 from foresee.report.tables import effective_classes
 
 _FEW_CLASSES = 20  # as many bars as can be told apart
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def experiment(study: Study, pens: Mapping[str, Pen], place: int) -> str:
@@ -121,22 +120,17 @@ def _times(study: Study, pens: Mapping[str, Pen]) -> str:
 
 def _balance(study: Study, pens: Mapping[str, Pen]) -> str:
     classes = study.experiment.classes
-    shares = {}
-    for method, counts in study.picked.items():
-        if total := sum(counts):
-            shares[method] = [count / total for count in counts]
-    if not shares:
+    known = shares(study)
+    if not known:
         return ""
-    usual = shares.get("Random", [1 / classes] * classes)
+    usual = usual_share(known, classes)
     few = classes <= _FEW_CLASSES
     rows = []
-    for method, share in shares.items():
+    for method, share in known.items():
         strip = [td(_strip(share, usual), "strip")] if few else []
         effective = f"{effective_classes(share):.1f}"
-        moved = sum(abs(a - b) for a, b in zip(share, usual, strict=True)) / 2
-        distance = words.ABSENT if share is usual else words.percent(moved)
-        rows.append((named(method, pens[method]), *strip, effective, distance))
-    reference = "Random" if "Random" in shares else "uniform"
+        rows.append((named(method, pens[method]), *strip, effective, moved_text(share, usual)))
+    reference = "Random" if "Random" in known else "uniform"
     head = ("", *(["shares"] if few else []), f"effective<small>of {classes}</small>")
     lines = f"Lines: {'the shares of Random' if reference == 'Random' else 'equal shares'}. "
     return table((*head, f"moved<small>from {reference}</small>"), rows, kind="balance") + note(
@@ -189,20 +183,11 @@ def _promise(study: Study, place: int) -> str:
 
 def _gallery(study: Study, pens: Mapping[str, Pen]) -> str:
     figures = []
-    for method, trials in study.trials.items():
-        pictures = ((trial.seed, image) for trial in trials if (image := _image(trial.picture)))
-        if found := next(pictures, None):
-            seed, image = found
-            figures.append(
-                f"<figure><figcaption>{named(method, pens[method])}<small>seed {seed}</small>"
-                f'</figcaption><div class="scroll" tabindex="0"><img src="{image}" '
-                f'alt="the first picks of {e(method)}, seed {seed}"></div></figure>'
-            )
+    for method, (seed, data) in first_picks(study).items():
+        image = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        figures.append(
+            f"<figure><figcaption>{named(method, pens[method])}<small>seed {seed}</small>"
+            f'</figcaption><div class="scroll" tabindex="0"><img src="{image}" '
+            f'alt="the first picks of {e(method)}, seed {seed}"></div></figure>'
+        )
     return f'<div class="gallery">{"".join(figures)}</div>' if figures else ""
-
-
-def _image(path: Path | None) -> str:
-    data = path.read_bytes() if path else b""
-    if not data.startswith(_PNG):
-        return ""
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"

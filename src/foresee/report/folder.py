@@ -1,12 +1,13 @@
 """The report as a folder: a page, and beside it every table and picture by itself."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 from foresee import files
 from foresee.checks import InputError
 from foresee.report import page
-from foresee.report.figures import png
+from foresee.report.figures import DRAWINGS
 from foresee.report.grids import tex_files
 from foresee.report.measures import rivals
 from foresee.report.palette import pens
@@ -18,9 +19,9 @@ from foresee.store import Trial
 def write(
     trials: Sequence[Trial], out: Path, advance: Callable[[int, int], object] | None = None
 ) -> Path:
-    """Write index.html, tables (.csv, .tex) and curves (.png) into ``out``; return the page's path.
+    """Write index.html, tables (.csv, .tex), pictures (.png) into ``out``; return the page's path.
 
-    Every file is whole whenever it is read. ``advance`` hears how many files are done, and of how
+    Every file is whole whenever it is read. ``advance`` hears how many steps are done, and of how
     many.
     """
     found, names = studies(trials), methods(trials)
@@ -33,10 +34,10 @@ def write(
             f"--out: {out} could not be written ({error.strerror}): choose another folder"
         ) from error
     colours = pens(names)
-    pictures = {f"curves-{study.name}.png": study for study in found}
-    total = len(pictures) + 1
-    for done, (name, study) in enumerate(pictures.items(), start=1):
-        files.write(out / name, png(study, colours))
+    total = len(DRAWINGS) * len(found) + 1
+    for done, (kind, study) in enumerate(product(DRAWINGS, found), start=1):
+        if image := DRAWINGS[kind](study, colours):
+            files.write(out / f"{kind}-{study.name}.png", image)
         if advance:
             advance(done, total)
     tallies = rivals(found)

@@ -1,12 +1,14 @@
 """Tables to be read: for the terminal and, with booktabs, for LaTeX."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from foresee.report import words
-from foresee.report.measures import STAGES, Tallies, aucs, saturation, seconds_per_round
+from foresee.report import published, words
+from foresee.report.caveats import unhealthy
+from foresee.report.measures import COST, STAGES, Tallies, aucs, saturation, seconds_per_round
 from foresee.report.study import Study, methods, studies
+from foresee.report.tables import effective_classes
 from foresee.store import Trial
 
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -28,7 +30,7 @@ class Grid(NamedTuple):
 
     caption: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     names: int = 1
 
 
@@ -38,18 +40,43 @@ def auc_table(trials: Sequence[Trial]) -> Grid:
 
 
 def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) -> dict[str, str]:
-    """Every table by file name."""
+    """Every table by file name; one that has no rows is left out."""
+    what = "AUC × 100, mean ± sd over seeds, the paper's under ours"
     auc = [
-        _auc(group, names, f"AUC × 100, mean ± sd over seeds, {caption}")
+        _auc(group, names, f"{what}, {caption}", with_paper=True)
         for shift, caption in ((False, "no shift"), (True, "shift"))
         if (group := [study for study in found if study.experiment.shift is shift])
     ]
-    return {
-        "auc.tex": _tex(auc),
-        "win_tie_loss.tex": _tex(_win_tie_loss(tallies)),
-        "saturation.tex": _tex([_saturation(found, names)]),
-        "time.tex": _tex([_time(found)]),
+    grids = {
+        "auc.tex": auc,
+        "cost.tex": [_cost(found, names)],
+        "win_tie_loss.tex": list(_win_tie_loss(tallies)),
+        "saturation.tex": [_saturation(found, names)],
+        "time.tex": [_time(found)],
+        "balance.tex": [_balance(found)],
+        "health.tex": [_health(found)],
     }
+    return {name: _tex(some) for name, some in grids.items() if any(grid.rows for grid in some)}
+
+
+def shares(study: Study) -> dict[str, list[float]]:
+    """Shares of the classes among the picks of each method that picked."""
+    picked = {method: (counts, sum(counts)) for method, counts in study.picked.items()}
+    return {
+        m: [count / total for count in counts] for m, (counts, total) in picked.items() if total
+    }
+
+
+def usual_share(known: Mapping[str, list[float]], classes: int) -> list[float]:
+    """What the shares are held against: those of Random, or equal ones where it did not run."""
+    return known.get("Random", [1 / classes] * classes)
+
+
+def moved_text(share: list[float], usual: list[float]) -> str:
+    """Say what part of the picks went to other classes than is usual."""
+    if share is usual:
+        return words.ABSENT
+    return words.percent(sum(abs(a - b) for a, b in zip(share, usual, strict=True)) / 2)
 
 
 def labels_text(labels: float, study: Study, method: str) -> str:
@@ -61,12 +88,29 @@ def labels_text(labels: float, study: Study, method: str) -> str:
     return f"≤ {words.count(labels)}" if at_start else words.count(labels)
 
 
-def _auc(found: Sequence[Study], names: Sequence[str], caption: str) -> Grid:
+def _auc(
+    found: Sequence[Study], names: Sequence[str], caption: str, with_paper: bool = False
+) -> Grid:
     rows = []
     for study in found:
         row = {name: words.plus_minus(100 * a.mean, 100 * a.std) for name, a in aucs(study).items()}
         rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
+        where = (study.experiment.dataset.lower(), study.experiment.shift)
+        theirs = [published.aucs().get((*where, name)) for name in names if with_paper]
+        if any(theirs):
+            cells = (words.plus_minus(*auc) if auc else words.ABSENT for auc in theirs)
+            rows.append(("in the paper", *cells))
     return Grid(caption, ("Experiment", *names), rows)
+
+
+def _cost(found: Sequence[Study], names: Sequence[str]) -> Grid:
+    rows = []
+    for study in found:
+        if row := {name: words.plus_minus(*cost, 3) for name, cost in aucs(study, COST).items()}:
+            rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
+    return Grid(
+        "mean cost over the labels bought, mean ± sd over seeds", ("Experiment", *names), rows
+    )
 
 
 def _win_tie_loss(tallies: Tallies) -> Iterable[Grid]:
@@ -102,6 +146,33 @@ def _time(found: Sequence[Study]) -> Grid:
             rows.append((study.title, name, *cells, words.digits(sum(seconds.values()))))
     columns = ("Experiment", "Method", *STAGES, "total")
     return Grid("seconds per round", columns, rows, names=2)
+
+
+def _balance(found: Sequence[Study]) -> Grid:
+    rows = []
+    for study in found:
+        classes, known = study.experiment.classes, shares(study)
+        usual = usual_share(known, classes)
+        for name, share in known.items():
+            effective = f"{effective_classes(share):.1f} of {classes}"
+            rows.append((study.title, name, effective, moved_text(share, usual)))
+    caption = "classes among the picks: as many equally frequent ones are as diverse; part of the"
+    caption += " picks that went to other classes than Random's, or than equal shares without it"
+    return Grid(caption, ("Experiment", "Method", "Effective classes", "Moved"), rows, names=2)
+
+
+def _health(found: Sequence[Study]) -> Grid:
+    rows = []
+    for study in found:
+        for _, trial, at, problem in unhealthy(study):
+            train = math.nan if at.train_accuracy is None else at.train_accuracy
+            loss = math.nan if at.train_loss is None else at.train_loss
+            measured = (words.percent(train, 1), words.digits(loss), words.percent(at.accuracy, 1))
+            where = (str(trial.seed), str(at.number), words.count(at.n_labelled))
+            rows.append((study.title, trial.method, problem, *where, *measured))
+    columns = ("Experiment", "Method", "Problem", "Seed", "Round", "Labels")
+    measures = ("Train accuracy", "Train loss", "Test accuracy")
+    return Grid("badly trained rounds", (*columns, *measures), rows, names=3)
 
 
 def _tex(grids: Iterable[Grid]) -> str:

@@ -19,7 +19,7 @@ def table(
     lines = "".join(
         f'<tr><th scope="row">{first}</th>{"".join(map(_cell, rest))}</tr>' for first, *rest in rows
     )
-    title = f"<caption>{caption}</caption>" if caption else ""
+    title = f"<caption><span>{caption}</span></caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0"><table class="{kind}">{title}<thead><tr>{heads}</tr>'
         f"</thead><tbody>{lines}</tbody></table></div>"

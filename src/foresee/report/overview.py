@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from foresee.report import published, words
-from foresee.report.caveats import absent, shortened, unfinished, unhealthy
+from foresee.report.caveats import absent, not_begun, shortened, unfinished, unhealthy
 from foresee.report.markup import e, named, note, table, td
 from foresee.report.measures import COST, Tallies, areas, aucs
 from foresee.report.palette import Pen
@@ -107,14 +107,19 @@ def missing_list(found: Sequence[Study], methods: Sequence[str]) -> str:
         parts = [
             f"{t.method} seed {t.seed} is at {len(t.rounds)} of {total} rounds"
             for t in unfinished(study)
+            if t.rounds
         ]
+        parts += [f"{m}{_seeds(seeds)} not begun" for m, seeds in not_begun(study).items()]
         for method, seeds in absent(study, methods).items():
-            whole = len(seeds) == len(study.seeds)
-            which = "" if whole else f" seed{'s' * (len(seeds) > 1)} {words.ranges(seeds)}"
+            which = _seeds(seeds) if method in study.trials else ""
             parts.append(f"{method}{which} absent")
         if parts:
             items.append(f"<li><b>{e(study.title)}</b>: {e('; '.join(parts))}.</li>")
     return f'<ul class="missing">{"".join(items)}</ul>' if items else note("Nothing is missing.")
+
+
+def _seeds(some: Sequence[int]) -> str:
+    return f" seed{'s' * (len(some) > 1)} {words.ranges(some)}"
 
 
 def _heads(first: str, pens: Mapping[str, Pen]) -> tuple[str, ...]:

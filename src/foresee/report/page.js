@@ -198,6 +198,35 @@ function toggle(methods, hide) {
   charts.forEach(draw);
 }
 
+// The menu shows the experiment in view. Choosing what is chosen makes no event: while the menu is
+// open a hidden entry with the same text is the chosen one.
+function followPage(menu) {
+  document.getElementById("jump-label").hidden = menu.options.length < 2;
+  const standIn = element("option", { hidden: "", value: "" });
+  menu.prepend(standIn);
+  let inView = menu.options[1].value;
+  menu.value = inView;
+  const sections = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) if (entry.isIntersecting) inView = entry.target.id;
+      menu.value = inView;
+    },
+    { rootMargin: "-25% 0px -75% 0px" }
+  );
+  document.querySelectorAll(".experiment").forEach((section) => sections.observe(section));
+  menu.addEventListener("pointerdown", () => {
+    standIn.textContent = menu.selectedOptions[0].textContent;
+    menu.value = "";
+  });
+  menu.addEventListener("keydown", () => {
+    menu.value = inView;
+  });
+  menu.addEventListener("change", () => {
+    inView = menu.value;
+    document.getElementById(inView).scrollIntoView();
+  });
+}
+
 keys.forEach((key, method) => {
   key.addEventListener("click", () => toggle([method], shown(method)));
   key.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && light(method));
@@ -205,9 +234,7 @@ keys.forEach((key, method) => {
 });
 document.getElementById("show-all").addEventListener("click", () => toggle([...hidden], false));
 metricMenu.addEventListener("change", () => charts.forEach(draw));
-const jump = document.getElementById("jump");
-jump.addEventListener("change", () => document.getElementById(jump.value).scrollIntoView());
-document.getElementById("jump-label").hidden = jump.options.length < 2;
+followPage(document.getElementById("jump"));
 for (const host of charts) {
   let width = 0;
   new ResizeObserver(() => {

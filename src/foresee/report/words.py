@@ -44,6 +44,15 @@ def percent(share: float, places: int = 0) -> str:
     return f"{100 * share:.{places}f} %"
 
 
+def part(share: float) -> str:
+    """Per cent with two significant digits, and no zeros after them.
+
+    >>> part(0.05), part(0.015), part(0.0025), part(1.25)
+    ('5 %', '1.5 %', '0.25 %', '125 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
 def plus_minus(mean: float, std: float, places: int = 2) -> str:
     """Mean and deviation, or the mean alone where one seed has none.
 
