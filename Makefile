@@ -22,6 +22,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/batches.py
 	$(BIN)/python benchmarks/complexity.py
+	$(BIN)/python benchmarks/experiments.py
 
 clean:
 	rm -rf $(VENV) demo-output
