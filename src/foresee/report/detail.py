@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from foresee.report import words
 from foresee.report.caveats import fit, shortened
 from foresee.report.figures import first_picks
-from foresee.report.grids import labels_text, moved_text, shares, usual_share
+from foresee.report.grids import labels_text, moved_text
 from foresee.report.markup import e, named, note, panel, table, td
 from foresee.report.measures import (
     ACCURACY,
@@ -17,6 +17,8 @@ from foresee.report.measures import (
     promises,
     saturation,
     seconds_per_round,
+    shares,
+    usual_share,
 )
 from foresee.report.palette import Pen
 from foresee.report.study import Study

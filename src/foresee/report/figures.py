@@ -9,8 +9,14 @@ import numpy as np
 from PIL import Image
 
 from foresee.report import words
-from foresee.report.grids import shares, usual_share
-from foresee.report.measures import ACCURACY, STAGES, curve, seconds_per_round
+from foresee.report.measures import (
+    ACCURACY,
+    STAGES,
+    curve,
+    seconds_per_round,
+    shares,
+    usual_share,
+)
 from foresee.report.palette import INKS, STAGE_INKS, Pen
 from foresee.report.study import Study
 

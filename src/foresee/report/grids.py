@@ -1,12 +1,21 @@
 """Tables to be read: for the terminal and, with booktabs, for LaTeX."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foresee.report import published, words
 from foresee.report.caveats import unhealthy
-from foresee.report.measures import COST, STAGES, Tallies, aucs, saturation, seconds_per_round
+from foresee.report.measures import (
+    COST,
+    STAGES,
+    Tallies,
+    aucs,
+    saturation,
+    seconds_per_round,
+    shares,
+    usual_share,
+)
 from foresee.report.study import Study, methods, studies
 from foresee.report.tables import effective_classes
 from foresee.store import Trial
@@ -57,19 +66,6 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
         "health.tex": [_health(found)],
     }
     return {name: _tex(some) for name, some in grids.items() if any(grid.rows for grid in some)}
-
-
-def shares(study: Study) -> dict[str, list[float]]:
-    """Shares of the classes among the picks of each method that picked."""
-    picked = {method: (counts, sum(counts)) for method, counts in study.picked.items()}
-    return {
-        m: [count / total for count in counts] for m, (counts, total) in picked.items() if total
-    }
-
-
-def usual_share(known: Mapping[str, list[float]], classes: int) -> list[float]:
-    """What the shares are held against: those of Random, or equal ones where it did not run."""
-    return known.get("Random", [1 / classes] * classes)
 
 
 def moved_text(share: list[float], usual: list[float]) -> str:

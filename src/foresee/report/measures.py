@@ -142,6 +142,19 @@ def seconds_per_round(trials: Iterable[Trial]) -> dict[Stage, float]:
     return {stage: totals[stage] / len(rounds) for stage in STAGES if stage in totals}
 
 
+def shares(study: Study) -> dict[str, list[float]]:
+    """Shares of the classes among the picks of each method that picked."""
+    picked = {method: (counts, sum(counts)) for method, counts in study.picked.items()}
+    return {
+        m: [count / total for count in counts] for m, (counts, total) in picked.items() if total
+    }
+
+
+def usual_share(known: Mapping[str, list[float]], classes: int) -> list[float]:
+    """What the shares are held against: those of Random, or equal ones where it did not run."""
+    return known.get("Random", [1 / classes] * classes)
+
+
 class Kept(NamedTuple):
     """A promise and what came of it: means over seeds at one labelled-set size."""
 
