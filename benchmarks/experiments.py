@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from foresee import loop, paper, report, runner, store
-from foresee.experiment import Experiment, Round
+from foresee.lab import loop, methods, paper, report, runner, store
+from foresee.lab.experiment import Experiment, Round
 from scoring import console, seconds
 
 
@@ -26,7 +26,7 @@ def bench_loop(folder: Path) -> None:
     place = runner.Place(folder)
     task, _, pixels = runner._prepared(experiment, 0, place)
     for name in ("Random", "MELL", "Greedy"):
-        method = paper.method(name, experiment, *pixels)
+        method = methods.method(name, experiment, *pixels)
         rounds: list[Round] = []
         bare = seconds(partial(rounds.extend, loop.run(experiment, method, 0, task)))
         promises = sum(dict(r.seconds).get("promise", 0) for r in rounds)
@@ -47,9 +47,9 @@ def _staged(rounds: Iterable[Round]) -> float:
 def bench_report(folder: Path, seeds: int) -> None:
     """Seconds for the report of the whole paper."""
     rng = np.random.default_rng(0)
-    cells = [(e, m) for e in paper.EXPERIMENTS for m in paper.PAPER_METHODS]
+    cells = [(e, m) for e in paper.EXPERIMENTS for m in methods.group("paper")]
     for experiment, name in track(cells, "writing trials", console=console, transient=True):
-        method = paper.method(name, experiment, (0.5,), (0.2,))
+        method = methods.method(name, experiment, (0.5,), (0.2,))
         for seed in range(seeds):
             with store.recording(folder, experiment, method, seed) as recorder:
                 for finished in _made_up(experiment, rng):

@@ -30,18 +30,17 @@ from foresee import (
     TopK,
     View,
     bald,
-    data,
     decompose,
     mebl,
     mell,
     mezl,
     promise,
-    samplers,
 )
-from foresee.paper import experiment
+from foresee.lab import data, samplers
+from foresee.lab.paper import experiment
+from foresee.lab.report.palette import INKS, pens
 from foresee.posteriors import linear
 from foresee.posteriors.linear import LinearModel
-from foresee.report.palette import INKS, pens
 from foresee.seeding import generator
 from foresee.strategies import batch
 from foresee.types import Strategy

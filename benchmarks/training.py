@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from foresee import networks, training
-from foresee.training import Recipe, fit
+from foresee.recipe import Recipe
+from foresee.training import fit
 
 ITERATIONS = 400
 

@@ -35,8 +35,9 @@ from foresee.posteriors import (
     snapshots,
     train_ensemble,
 )
+from foresee.recipe import Recipe
 from foresee.seeding import generator
-from foresee.training import Recipe, fit
+from foresee.training import fit
 
 KNOWN = 8
 RECIPE = Recipe(iterations=600, optimiser="adam", learning_rate=2e-3, decay_every=300)

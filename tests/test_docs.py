@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foresee.store import trials
+from foresee.lab.store import trials
 
 DOCS = Path(__file__).parents[1] / "docs"
 

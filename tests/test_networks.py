@@ -3,7 +3,7 @@ import torch
 from torch import fx, nn
 
 from foresee import networks
-from foresee.checks import InputError
+from foresee.errors import InputError
 
 BUILDERS = [
     lambda seed=0: networks.vgg16(10, hidden=16, seed=seed),

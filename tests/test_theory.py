@@ -17,10 +17,10 @@ import complexity
 import theory
 from foresee import bald, decompose, entropy_mc, mebl, mell, mezl
 from foresee.kernels import reference
-from foresee.paper import experiment
+from foresee.lab.paper import experiment
 from foresee.posteriors import linear
 from foresee.posteriors.linear import LinearModel
-from foresee.stopping import promise
+from foresee.scores import promise
 from foresee.strategies import BatchMell, GreedyConditioning
 from foresee.testing import random_draws
 from foresee.types import View

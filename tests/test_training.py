@@ -6,9 +6,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from foresee import networks, training
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.networks import Standardise, mlp
-from foresee.training import Recipe, fit, learning_rate
+from foresee.recipe import Recipe
+from foresee.training import fit, learning_rate
 
 SHORT = Recipe(iterations=5, batch=4)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from foresee import data, paper, samplers
-from foresee.experiment import Experiment, Method
+from foresee.lab import data, methods, paper, samplers
+from foresee.lab.experiment import Experiment, Method
+from foresee.recipe import Recipe
 from foresee.scores import mell
 from foresee.strategies import Random, TopK
 from foresee.testing import LinearPosterior
-from foresee.training import Recipe
 from foresee.types import Task
 
 CLASSES, FEATURES = 3, 5
@@ -75,7 +75,7 @@ def digits_task(experiment=DIGITS, seed=0):
 
 
 def digits_method(name, experiment=DIGITS):
-    return paper.method(name, experiment, *samplers.statistics(data.load("digits").pixels))
+    return methods.method(name, experiment, *samplers.statistics(data.load("digits").pixels))
 
 
 def untimed(rounds):

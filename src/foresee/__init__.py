@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foresee.checks import InputError as InputError
+    from foresee.errors import InputError as InputError
     from foresee.scores import Decomposition as Decomposition
     from foresee.scores import bald as bald
     from foresee.scores import decompose as decompose
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foresee.scores import mebl as mebl
     from foresee.scores import mell as mell
     from foresee.scores import mezl as mezl
-    from foresee.stopping import promise as promise
+    from foresee.scores import promise as promise
     from foresee.strategies import Badge as Badge
     from foresee.strategies import BatchBALD as BatchBALD
     from foresee.strategies import BatchMell as BatchMell
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from foresee.types import View as View
 
 _HOMES = {
-    "checks": ("InputError",),
+    "errors": ("InputError",),
     "scores": (
         "Decomposition",
         "bald",
@@ -45,8 +45,8 @@ _HOMES = {
         "mebl",
         "mell",
         "mezl",
+        "promise",
     ),
-    "stopping": ("promise",),
     "strategies": (
         "Badge",
         "BatchBALD",
@@ -65,6 +65,7 @@ _HOMES = {
     "types": ("View",),
 }
 
+__version__ = "0.1.0"
 __all__ = sorted(name for names in _HOMES.values() for name in names)
 
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from foresee import arrays
+from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.types import Array
-
-
-class InputError(ValueError):
-    """An argument cannot be used; the message says which, why and what to do."""
 
 
 def array(name: str, value: Any, axes: str) -> None:
@@ -101,6 +100,39 @@ def count(name: str, size: Any, limit: int, of: str) -> None:
         raise InputError(f"{name} must be at least 1, got {size}")
     if size > limit:
         raise InputError(f"{name} = {size} is more than the {limit} points of {of}: ask for fewer")
+
+
+def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:
+    """Check what the strategy ``who`` returned: ``size`` distinct positions in a pool of n."""
+    found = arrays.numpy(values)
+    problem = ""
+    if found.dtype.kind not in "iu":
+        problem = f"whole numbers, got {found.dtype}"
+    elif found.shape != (size,):
+        problem = f"{size} positions [{size}], got shape {list(found.shape)}"
+    elif len(found) and not (found.min() >= 0 and found.max() < n):
+        problem = f"positions from 0 to {n - 1}, got {found.min()} to {found.max()}"
+    elif len(np.unique(found)) < size:
+        problem = f"each position once, got {size - len(np.unique(found))} of {size} again"
+    if problem:
+        raise InputError(f"strategy {who} must return {problem}: mend the strategy")
+    return found.astype(np.int64)
+
+
+def scores(who: str, values: Any, n: int) -> NDArray[Any]:
+    """Check what the score ``who`` returned: one finite real number for each of n points."""
+    found = arrays.numpy(values)
+    if found.dtype.kind not in "iuf" or found.shape != (n,):
+        raise InputError(
+            f"score {who} must return one real number for each of the {n} points, got "
+            f"{found.dtype} {list(found.shape)}: reduce over draws and classes"
+        )
+    if not np.isfinite(found).all():
+        bad = np.flatnonzero(~np.isfinite(found))
+        raise InputError(
+            f"score {who} must be finite, got {found[bad[0]]} for {len(bad)} of {n} points"
+        )
+    return found
 
 
 def byte_count(name: str, size: Any) -> None:

@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 
 
 def write(path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 
 # Channels of the convolutions between poolings: configuration D of Simonyan & Zisserman (2015).
 _VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))

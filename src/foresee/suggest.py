@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from foresee import checks, scores
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.seeding import generator
 
 CHUNK = 16 << 20

@@ -4,73 +4,23 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.networks import Standardise
+from foresee.recipe import Recipe
 from foresee.types import Array
 
 _HEALTH = 2000  # training points on which health is measured, at most
 _WORTH_RECORDING = 50  # iterations: to record takes as long as some ten of them
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained; the defaults are the paper's (0.001 for SVHN and Camelyon17).
-
-    ``momentum`` is β₁ for Adam. In bfloat16 only the passes through the network are; the weights,
-    the loss and the updates keep the network's own precision.
-    """
-
-    iterations: int = 46_875
-    batch: int = 64
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    learning_rate: float = 0.01
-    decay_every: int = 11_718
-    decay: float = 0.1
-    weight_decay: float = 5e-4
-    momentum: float = 0.9
-    precision: Literal["float32", "bfloat16"] = "float32"
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "batch", "decay_every"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
-        for name in ("learning_rate", "decay"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise InputError(f"weight_decay must not be negative, got {self.weight_decay}")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        if self.optimiser not in ("sgd", "adam"):
-            raise InputError(f'optimiser must be "sgd" or "adam", got {self.optimiser!r}')
-        if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
-
-    def scaled(self, budget: float) -> "Recipe":
-        """Train for ``budget`` times as many iterations, the decay at the same fractions of them.
-
-        >>> recipe = Recipe().scaled(0.01)
-        >>> recipe.iterations, recipe.decay_every
-        (469, 117)
-        """
-        if not 0 < budget < math.inf:
-            raise InputError(f"budget must be positive, got {budget}: 0.1 is a tenth of the recipe")
-        return replace(
-            self,
-            iterations=max(1, round(self.iterations * budget)),
-            decay_every=max(1, round(self.decay_every * budget)),
-        )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foresee import arrays
+
 Array: TypeAlias = NDArray[Any] | Tensor
 A = TypeVar("A", NDArray[Any], Tensor)
 """The kind of array that came in is the kind that goes out."""
@@ -67,6 +69,13 @@ class View:
     labels: Array
     pool: Inputs
     val: Inputs
+
+    def __post_init__(self) -> None:
+        # A pandas index must not pass for positions: see `arrays.rows`.
+        for name in ("labelled", "pool", "val"):
+            inputs = getattr(self, name)
+            if inputs is not None:
+                object.__setattr__(self, name, arrays.rows(name, inputs))
 
 
 class Strategy(Protocol):

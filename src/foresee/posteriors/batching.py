@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from foresee import checks
-from foresee.checks import InputError
+from foresee.errors import InputError
 
 Outputs: TypeAlias = Literal["logits", "probs"]
 """What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing."""

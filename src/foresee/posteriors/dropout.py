@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
     Outputs,

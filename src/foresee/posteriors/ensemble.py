@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
     Outputs,
@@ -20,7 +20,8 @@ from foresee.posteriors.batching import (
     penultimate,
     probabilities,
 )
-from foresee.training import Recipe, Training, fit
+from foresee.recipe import Recipe
+from foresee.training import Training, fit
 from foresee.types import Array, Inputs, Posterior
 
 

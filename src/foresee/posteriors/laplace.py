@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import BATCH, map_batches, penultimate, probabilities
 from foresee.posteriors.sgmcmc import Samples
 from foresee.types import Array, Inputs, Posterior

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 
 Floats = NDArray[np.float64]
 

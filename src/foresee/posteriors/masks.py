@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import one_row_each
 from foresee.seeding import generator
 

@@ -26,7 +26,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import BATCH, Outputs, map_batches, penultimate, probabilities
 from foresee.types import Array, Inputs
 

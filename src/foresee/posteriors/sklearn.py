@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from foresee.checks import InputError
+from foresee.errors import InputError
 from foresee.posteriors.batching import batches
 from foresee.types import Inputs
 

@@ -11,7 +11,7 @@ law, and all points catch up with many picks at once, in one matrix product.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +21,9 @@ from torch import Tensor
 
 from foresee import checks
 from foresee.kernels import tiled
-from foresee.strategies.coreset import approach, matrix
+from foresee.strategies.candidates import matrix
+from foresee.strategies.kmeanspp import RESOLUTION, kmeanspp
 from foresee.types import View
-
-PROPOSALS = 64
-"""Points proposed from the same D²; those accepted are then taken into account together."""
-
-_RESOLUTION = 2e-6  # of float32 products, with a margin: what is closer than that is the same
 
 
 @dataclass(frozen=True)
@@ -43,17 +39,7 @@ class Badge:
         checks.rows_sum_to_one("posterior.point(pool)", probs)
         embeddings = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))
         with tiled.full_precision():
-            return seeding(_Gradients(probs, embeddings), size, rng)
-
-
-class Vectors(Protocol):
-    """Points of a space where only distances are known."""
-
-    squares: Float[Tensor, "n"]
-    """Squared lengths."""
-
-    def squared(self, i: Any, j: Any, /) -> Float[Tensor, "i j"]:
-        """Squared distances between the points at positions i and those at j."""
+            return kmeanspp(_Gradients(probs, embeddings), size, rng)
 
 
 class _Gradients:
@@ -65,57 +51,10 @@ class _Gradients:
         self.h = embeddings.float()
         norms = torch.linalg.vector_norm(self.r, dim=1) * torch.linalg.vector_norm(self.h, dim=1)
         # A little short, so that the distance between equal points is zero, not rounding noise.
-        self.squares = norms.square_() * (1 - _RESOLUTION)
+        self.squares = norms.square_() * (1 - RESOLUTION)
 
     def squared(self, i: Any, j: Any) -> Float[Tensor, "i j"]:
         """‖g_i − g_j‖² between the points at positions i and those at j."""
         products = (self.r[i] @ self.r[j].T).mul_(self.h[i] @ self.h[j].T)
         sums: Tensor = self.squares[i, None] + self.squares[j]
         return sums.sub_(products, alpha=2).clamp_(min=0)
-
-
-def seeding(
-    vectors: Vectors, size: int, rng: np.random.Generator, *, from_origin: bool = False
-) -> NDArray[np.int64]:
-    """Choose ``size`` points by k-means++, each ∝ its squared distance to the nearest pick.
-
-    The first is drawn uniformly, or, with the origin for a pick that comes for free, ∝ its square.
-    """
-    n = len(vectors.squares)
-    nearest = vectors.squares.cpu() if from_origin else torch.full((n,), torch.inf)
-    picks = fresh = rng.integers(n, size=0 if from_origin else 1)
-    while len(picks) < size:
-        if len(fresh):
-            _add_centres(nearest, vectors, fresh)
-        if not bool(nearest.any()):
-            # Every point equals a pick.
-            others = np.setdiff1d(np.arange(n), picks)
-            fresh = rng.choice(others, size - len(picks), replace=False)
-        else:
-            fresh = _draw(nearest.numpy(), vectors, rng)[: size - len(picks)]
-        picks = np.append(picks, fresh)
-    return picks
-
-
-def _add_centres(nearest: Float[Tensor, "n"], vectors: Vectors, centres: NDArray[np.int64]) -> None:
-    approach(nearest, len(centres), lambda i, j: vectors.squared(i, centres[j]))
-    nearest[centres] = 0
-
-
-def _draw(
-    stale: NDArray[np.float32], vectors: Vectors, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw a few points, each ∝ D² given those before; the first proposal is always accepted."""
-    cumulative = np.cumsum(stale, dtype=np.float64)
-    levels = rng.random(PROPOSALS) * cumulative[-1]
-    proposals = np.searchsorted(cumulative, levels, side="right")  # never one with D² = 0
-    between = vectors.squared(proposals, proposals).numpy()
-    current = stale[proposals]
-    needed = rng.random(PROPOSALS) * current
-    accepted: list[int] = []
-    for k, proposal in enumerate(proposals):
-        if needed[k] < current[k]:
-            accepted.append(proposal)
-            np.minimum(current, between[k], out=current)
-            current[proposals == proposal] = 0
-    return np.array(accepted)

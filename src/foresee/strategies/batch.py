@@ -25,9 +25,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
+from foresee.errors import InputError
 from foresee.kernels import elementwise, tiled
-from foresee.strategies.topk import (
+from foresee.strategies.candidates import (
     check_subsets,
     draw_candidates,
     draw_targets,
@@ -61,9 +61,9 @@ class BatchMell:
         check_subsets(self.candidates, self.targets)
         _check_samples(self.samples)
         if self.lookahead not in (1, 2):
-            raise checks.InputError(f"lookahead must be 1 or 2, got {self.lookahead}")
+            raise InputError(f"lookahead must be 1 or 2, got {self.lookahead}")
         if self.shortlist is not None and self.shortlist < 1:
-            raise checks.InputError(f"shortlist must be None or at least 1, got {self.shortlist}")
+            raise InputError(f"shortlist must be None or at least 1, got {self.shortlist}")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in the pool, in the order of the choice."""
@@ -274,4 +274,4 @@ def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:
 
 def _check_samples(samples: int) -> None:
     if samples < 1:
-        raise checks.InputError(f"samples must be at least 1, got {samples}")
+        raise InputError(f"samples must be at least 1, got {samples}")

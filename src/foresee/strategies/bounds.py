@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import checks
+from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.kernels.elementwise import TINY, phi
-from foresee.strategies.topk import (
+from foresee.strategies.candidates import (
     CHUNK,
     check_subsets,
     draw_candidates,
@@ -118,7 +119,7 @@ def pruned_mell(pool: Any, val: Any, *, below: float = 1e-4) -> Pruned:
     """
     points, targets = _checked(pool, val)
     if not 0 <= below < 1:
-        raise checks.InputError(f"below must be a probability from 0 to 1, got {below}")
+        raise InputError(f"below must be a probability from 0 to 1, got {below}")
     with tiled.full_precision():
         low, high = _Targets(targets, below).bracket(points)
     return Pruned(numpy(low), numpy(high - low))

@@ -10,7 +10,6 @@ of all. The others catch up with many centres at once, in one matrix product.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import checks
+from foresee.errors import InputError
 from foresee.kernels import tiled
-from foresee.types import Array, View
+from foresee.strategies.candidates import matrix
+from foresee.strategies.kmeanspp import approach
+from foresee.types import View
 
 BLOCK = 256
 """Points with the largest bounds, among which the next picks are made."""
@@ -29,8 +31,6 @@ REFINABLE = 8192
 """Points of the largest pool that can be refined: all its pairs are held at once."""
 
 _TAKEN = -1.0  # in place of a squared distance: below all of them, so never the farthest
-_TILE = 1 << 20  # distances computed at once (4 MiB), to at most so many centres
-_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Coreset:
 
     def __post_init__(self) -> None:
         if self.refine is not None and not self.refine > 0:
-            raise checks.InputError(f"refine must be seconds > 0, or None; got {self.refine}")
+            raise InputError(f"refine must be seconds > 0, or None; got {self.refine}")
         if self.outliers < 0:
-            raise checks.InputError(f"outliers must be at least 0, got {self.outliers}")
+            raise InputError(f"outliers must be at least 0, got {self.outliers}")
         if self.outliers and self.refine is None:
-            raise checks.InputError("outliers are left out by the refinement only: set refine")
+            raise InputError("outliers are left out by the refinement only: set refine")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in the pool, in the order of the greedy choice if not refined."""
         n = len(view.pool)
         checks.count("size", size, n, of="the pool")
         if self.refine is not None and n > REFINABLE:
-            raise checks.InputError(
+            raise InputError(
                 f"refine compares all pairs of at most {REFINABLE} points and the pool has {n}: "
                 "pass refine=None or a part of the pool"
             )
@@ -78,34 +78,6 @@ class Coreset:
             if self.refine is not None:
                 picks = _refine(points, far, picks, self.outliers, self.refine)
         return order[picks]
-
-
-def matrix(name: str, value: Array) -> Float[Tensor, "n d"]:
-    """Return finite numbers on the CPU, as float32 or float64; shares memory where it can."""
-    if not isinstance(value, Tensor):
-        # Torch cannot read all strides and complains about read-only memory.
-        value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
-    value = value.detach().cpu()
-    value = value if value.dtype == torch.float64 else value.float()
-    if value.ndim != 2 or not bool(value.isfinite().all()):
-        raise checks.InputError(
-            f"{name} must be a finite matrix, one row for each point; got shape "
-            f"{list(value.shape)}: flatten the rows or, if they are flat, look for a diverged model"
-        )
-    return value
-
-
-def approach(
-    far: Float[Tensor, "n"], k: int, squared: Callable[[slice, slice], Float[Tensor, "i j"]]
-) -> None:
-    """Lower ``far`` to the distance to the nearest of k centres, a tile of all pairs at a time."""
-    columns = max(1, min(k, _COLUMNS))
-    rows = _TILE // columns
-    for j in range(0, k, columns):
-        for i in range(0, len(far), rows):
-            tile = far[i : i + rows]
-            found = squared(slice(i, i + rows), slice(j, j + columns)).amin(1)
-            torch.minimum(tile, found, out=tile)
 
 
 def _add_centres(

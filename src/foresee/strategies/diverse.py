@@ -10,21 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import checks
+from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.scores import mell
-from foresee.strategies.badge import seeding
-from foresee.strategies.greedy import explained, gathered, target_root
-from foresee.strategies.topk import (
-    TopK,
+from foresee.strategies.candidates import (
     check_subsets,
     draw_candidates,
     draw_targets,
     draws,
     predict_in_chunks,
 )
+from foresee.strategies.greedy import explained, gathered, target_root
+from foresee.strategies.kmeanspp import RESOLUTION, kmeanspp
+from foresee.strategies.topk import TopK
 from foresee.types import Array, Score, View
-
-_RESOLUTION = 2e-6  # of float32 products, with a margin: what is closer than that is the same
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,14 @@ class PowerMell:
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets, fewest=0)
         if not 0 <= self.power < np.inf:
-            raise checks.InputError(f"power must be at least 0 and finite, got {self.power}")
+            raise InputError(f"power must be at least 0 and finite, got {self.power}")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in the pool, in the order they were drawn."""
         order = draw_candidates(view, size, self.candidates, rng)
         scores = TopK(self.score, targets=self.targets).scores(view, order, rng).astype(np.float64)
         if scores.min() < 0:
-            raise checks.InputError(
+            raise InputError(
                 f"score must not be negative, got {scores.min():.3g}: its power has no meaning"
             )
         # The largest of log-weights with Gumbel noise are a draw without replacement.
@@ -95,14 +94,14 @@ class MeblPlusPlus:
         parts = map(embedded, predict_in_chunks(predict, view.pool, order))
         rows = gathered(parts, len(order)).flatten(1).cpu()
         with tiled.full_precision():
-            return order[seeding(_Euclidean(rows), size, rng, from_origin=True)]
+            return order[kmeanspp(_Euclidean(rows), size, rng, from_origin=True)]
 
 
 class _Euclidean:
     def __init__(self, rows: Float[Tensor, "n d"]) -> None:
         self.rows = rows
         # A little short, so that the distance between equal points is zero, not rounding noise.
-        self.squares = torch.linalg.vector_norm(rows, dim=1).square_() * (1 - _RESOLUTION)
+        self.squares = torch.linalg.vector_norm(rows, dim=1).square_() * (1 - RESOLUTION)
 
     def squared(self, i: Any, j: Any) -> Float[Tensor, "i j"]:
         sums: Tensor = self.squares[i, None] + self.squares[j]

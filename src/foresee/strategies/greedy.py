@@ -39,10 +39,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
+from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.kernels.elementwise import TINY
-from foresee.strategies.topk import (
+from foresee.strategies.candidates import (
     check_subsets,
     draw_candidates,
     draw_targets,
@@ -92,9 +92,9 @@ class GreedyConditioning:
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
         if self.classes < 2:
-            raise checks.InputError(f"classes must be at least 2, got {self.classes}")
+            raise InputError(f"classes must be at least 2, got {self.classes}")
         if not 1e-4 <= self.noise < np.inf:
-            raise checks.InputError(
+            raise InputError(
                 f"noise must be at least 1e-4, below which float32 would decide; got {self.noise}"
             )
 

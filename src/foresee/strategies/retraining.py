@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from foresee import checks
-from foresee.strategies.topk import draw_candidates
+from foresee.errors import InputError
+from foresee.strategies.candidates import draw_candidates
 from foresee.types import View
 
 
@@ -32,9 +32,9 @@ class RetrainingEER:
 
     def __post_init__(self) -> None:
         if self.loss not in ("log", "zero-one"):
-            raise checks.InputError(f'loss must be "log" or "zero-one", got {self.loss!r}')
+            raise InputError(f'loss must be "log" or "zero-one", got {self.loss!r}')
         if not hasattr(self.model, "predict_proba"):
-            raise checks.InputError(
+            raise InputError(
                 f"model must be a scikit-learn classifier with predict_proba, got "
                 f"{type(self.model).__name__}: wrap it in CalibratedClassifierCV"
             )

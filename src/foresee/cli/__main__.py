@@ -1,0 +1,5 @@
+"""python -m foresee.cli: the command line."""
+
+from foresee.cli.app import main
+
+main()

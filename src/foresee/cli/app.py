@@ -1,0 +1,68 @@
+"""The command line. Nothing heavy is imported before a command runs: help must be instant."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from foresee.cli.console import stop
+from foresee.cli.data import data_app
+from foresee.cli.demo import demo
+from foresee.cli.report import report
+from foresee.cli.run import run
+from foresee.cli.status import status
+from foresee.cli.suggest import suggest
+from foresee.errors import InputError
+
+
+class _OneLineErrors(TyperGroup):
+    """Whatever the command, what went wrong is one red line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            stop("interrupted", code=130)
+        except BrokenPipeError:  # whoever reads our output has seen enough
+            raise
+        except (OSError, MemoryError, ValueError) as error:
+            if isinstance(error, ValueError) and not isinstance(error, InputError):
+                raise
+            stop(f"error: {error}", code=2)
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from foresee import __version__
+
+        typer.echo(f"foresee {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def foresee(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version)
+    ] = False,
+) -> None:
+    """Which examples, if labelled, would most reduce my model's error on the data I care about?"""
+
+
+for command in (suggest, run, status, report, demo):
+    app.command()(command)
+app.add_typer(data_app, name="data")

@@ -1,0 +1,28 @@
+"""foresee demo: methods compared on a data set that is always there."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foresee.cli.console import FOLDER, cores
+from foresee.cli.report import write_report
+from foresee.cli.run import named_methods, run_jobs
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar=FOLDER, help="Where rounds and report go.")] = Path(
+        "demo-output"
+    ),
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Trials at once. [default: one a core]")
+    ] = None,
+) -> None:
+    """Compare nine methods on scikit-learn's digits, with and without shift, 3 seeds each."""
+    from foresee.lab import paper, runner
+
+    workers = jobs or cores()
+    experiments = [paper.experiment("digits", shift) for shift in (False, True)]
+    place = runner.Place(out / "runs", threads=max(1, cores() // workers))
+    run_jobs(runner.plan(experiments, named_methods("paper,mebl"), range(3)), place, workers)
+    write_report(out / "runs", out / "report")

@@ -1,0 +1,50 @@
+"""foresee report: tables, curves and a page about the trials in a folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Printed
+from rich.text import Text
+
+from foresee.cli.console import FOLDER, leave_out, progress_bar, show
+
+if TYPE_CHECKING:
+    from foresee.lab.report.tables import Grid
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar=FOLDER, help="The --out of foresee run.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar=FOLDER, help="Where the report goes.")
+    ] = Path("report"),
+) -> None:
+    """Write tables, curves and a page about the trials in a folder, finished or not."""
+    write_report(folder, out)
+
+
+def write_report(folder: Path, out: Path) -> None:
+    """Write the report and print its table of areas."""
+    with progress_bar() as bar:
+        task = bar.add_task("reading", total=None)
+        from foresee.lab import report as pages
+        from foresee.lab import store
+
+        trials = store.trials(folder, leave_out)
+        bar.update(task, description="drawing")
+        page = pages.write(trials, out, lambda done, n: bar.update(task, completed=done, total=n))
+    show(_by_method(pages.auc_table(trials)))
+    Console().print(Text(f"report: {page}"), soft_wrap=True)
+
+
+def _by_method(values: "Grid") -> Printed:
+    """Methods are many and experiments often few: a row for each method fits a terminal."""
+    table = Printed(title=values.caption, box=box.SIMPLE_HEAD)
+    columns = list(zip(values.columns, *values.rows, strict=True))
+    for number, name in enumerate(columns[0]):
+        table.add_column(name if number else "", justify="right" if number else "left")
+    for row in columns[1:]:
+        table.add_row(*row)
+    return table

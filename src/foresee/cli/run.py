@@ -1,0 +1,190 @@
+"""foresee run: active learning experiments, resumed where they stopped."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, progress_bar, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from foresee.lab.experiment import Network
+    from foresee.lab.runner import Job, Place
+
+NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
+
+
+def run(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="A data set, or `paper` for all the paper's.")
+    ],
+    shift: Annotated[
+        bool | None,
+        typer.Option(
+            "--shift/--no-shift", help="Start from another domain, or not. [default: both]"
+        ),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Separated by commas: methods, `paper` for its eight, `all`, or file.py:function.",
+        ),
+    ] = "paper,mebl",
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Trials of each method. [default: 10 × budget, at most 10]"
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 1,
+    data: Annotated[
+        Path | None, typer.Option(metavar=FOLDER, help="Where the data sets are.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar=FOLDER, help="Where rounds go; what is there is kept.")
+    ] = Path("runs"),
+    budget: Annotated[
+        float, typer.Option(metavar="F", help="Scales training iterations and seeds.")
+    ] = 1.0,
+    network: Annotated[
+        NetworkName | None, typer.Option(help="[default: that of the experiment]")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
+    loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
+    splits: Annotated[
+        Path | None,
+        typer.Option(metavar=FOLDER, help="Take the splits that another run wrote there."),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar=FOLDER, help="Where decoded images go. [default: beside the data]"),
+    ] = None,
+) -> None:
+    """Run active learning experiments; stop at any moment, run the same again to go on."""
+    from foresee.lab import paper, runner
+
+    names = named_methods(methods, with_loss=loss is not None)
+    settings = (False, True) if shift is None else (shift,)
+    known = paper.datasets()
+    wanted = dataset.lower()
+    chosen = paper.datasets(ours=False) if wanted == "paper" else (wanted,)
+    if chosen[0] not in known:
+        stop(f"error: DATASET must be paper or one of {', '.join(known)}, got {dataset}", code=2)
+    experiments = [
+        paper.experiment(name, s, budget, cast("Network | None", network and network.value))
+        for name in chosen
+        for s in settings
+    ]
+    if loss is not None:
+        from foresee.suggest import read_loss
+
+        experiments = [replace(e, loss=read_loss(loss, e.classes)) for e in experiments]
+        if "EER" not in names:
+            note("--loss changes what is reported, not what is picked: --methods eer minimises it")
+    elif "EER" in names:
+        stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
+    for name in chosen:
+        _prepare(name, data, cache)
+    n_seeds = seeds or max(1, round(paper.SEEDS * min(1.0, budget)))
+    place = runner.Place(out, data, _device(device), max(1, cores() // jobs), splits, cache)
+    run_jobs(runner.plan(experiments, names, range(n_seeds)), place, jobs)
+    Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
+
+
+def named_methods(names: str, with_loss: bool = False) -> list[str]:
+    """Turn the value of --methods into names of methods, each once."""
+    from foresee.lab import methods
+
+    known = {name.lower(): name for name in methods.METHODS}
+    groups = {
+        "all": [name for name in methods.METHODS if with_loss or name not in methods.group("loss")],
+        "paper": methods.group("paper"),
+    }
+    chosen: list[str] = []
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        lower = name.lower()
+        if ":" in name:
+            methods.own(name)
+            chosen.append(name)
+        elif lower in known or lower in groups:
+            chosen += groups.get(lower) or [known[lower]]
+        else:
+            stop(
+                f"error: --methods knows {', '.join(known)}, paper (its eight), all, and "
+                f"file.py:function, got {name}",
+                code=2,
+            )
+    if not chosen:
+        stop("error: --methods is empty: name at least one, such as mell", code=2)
+    return list(dict.fromkeys(chosen))
+
+
+def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
+    """Find out before any training whether a data set can be read; decode its images once."""
+    from foresee.lab import data
+
+    if folder is None and dataset != "digits":
+        stop(
+            f"error: --data is needed for {dataset}: pass the folder that holds it, or see foresee "
+            f"data get {dataset}",
+            code=2,
+        )
+    with progress_bar() as bar:
+        task = bar.add_task(f"reading {dataset}", total=None)
+        if needed := data.decoding_bytes(dataset, folder, cache=cache):
+            bar.console.print(f"{dataset}: decoding images into {needed / 2**30:.1f} GiB, once")
+        data.load(
+            dataset,
+            folder,
+            cache=cache,
+            advance=lambda done, n: bar.update(task, completed=done, total=n),
+        )
+
+
+def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
+    """Run the jobs, show how far they are, and fail if one did."""
+    from foresee.lab import live, runner
+
+    console = Console(stderr=True)
+    runner.keep_plan(jobs, place.out, lambda problem: note(f"written anew: {problem}"))
+    board = live.Board(jobs, place.out, workers)
+    failed: dict[str, int] = {}
+    screen = Live(
+        get_renderable=lambda: board, console=console, refresh_per_second=2, transient=True
+    )
+    with screen if console.is_terminal else nullcontext():
+        for outcome in runner.run_all(jobs, place, workers):
+            name = f"{outcome.job.experiment.name} {outcome.job.method} seed {outcome.job.seed}"
+            if outcome.state == "failed":
+                if outcome.message not in failed:  # what fails one often fails all: said once
+                    text = Text(f"{name} failed: {outcome.message}", style="red")
+                    console.print(text, soft_wrap=True)
+                failed[outcome.message] = failed.get(outcome.message, 0) + 1
+            elif not console.is_terminal:
+                accuracy = live.standing(outcome.job, place.out).accuracy
+                console.print(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
+    if failed:
+        number = sum(failed.values())
+        others = "; the others are kept" if number < len(jobs) else ""
+        stop(f"{number} of {len(jobs)} trials failed{others}", code=1)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        stop(f"error: --device {name}, but torch sees no GPU: use --device cpu", code=2)
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if name not in ("cpu", "cuda", *gpus):
+        here = ", ".join(["cpu", *gpus])
+        stop(f"error: --device must be cpu, cuda or cuda:N (here {here}), got {name}", code=2)
+    return name

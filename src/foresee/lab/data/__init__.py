@@ -1,0 +1,68 @@
+"""Files on disk to tasks: images, their split for an experiment, and what a learner may see.
+
+>>> images = load("digits")
+>>> images.pixels.shape, images.classes[:3]
+((1797, 1, 8, 8), ('0', '1', '2'))
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from foresee.lab.data.cifar import cifar10, cifar100
+from foresee.lab.data.get import download, instructions, known
+from foresee.lab.data.images import Images
+from foresee.lab.data.small import digits, fashionmnist, mnist, svhn
+from foresee.lab.data.splits import Split, split, task
+from foresee.lab.data.wilds import LAYOUTS, load_wilds, wilds_bytes
+
+__all__ = [
+    "LOADERS",
+    "Images",
+    "Split",
+    "decoding_bytes",
+    "download",
+    "instructions",
+    "load",
+    "split",
+    "task",
+]
+
+LOADERS: dict[str, Callable[[Path | None], Images]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashionmnist": fashionmnist,
+    "svhn": svhn,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+}
+"""The sets that fit in memory; those of WILDS are decoded into a file first."""
+
+
+def load(
+    name: str,
+    root: Path | str | None = None,
+    *,
+    cache: Path | str | None = None,
+    advance: Callable[[int, int], object] = lambda done, total: None,
+) -> Images:
+    """Read a data set from the folder ``root``; all its own splits are joined, train then test.
+
+    The images of a WILDS set are decoded on first use, into ``cache`` (by default a folder beside
+    them); ``advance`` hears how many are done, and of how many. Case in ``name`` does not matter.
+    """
+    name = known(name)
+    root = None if root is None else Path(root)
+    if name in LAYOUTS:
+        return load_wilds(name, root, None if cache is None else Path(cache), advance)
+    return LOADERS[name](root)
+
+
+def decoding_bytes(
+    name: str, root: Path | str | None = None, *, cache: Path | str | None = None
+) -> int:
+    """How much disk the next `load` will fill: 0 where nothing is left to decode."""
+    name = known(name)
+    if name not in LAYOUTS:
+        return 0
+    root = None if root is None else Path(root)
+    return wilds_bytes(name, root, None if cache is None else Path(cache))

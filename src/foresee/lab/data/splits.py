@@ -1,0 +1,173 @@
+"""Which images an experiment uses for what, as the paper draws them, and the task they make."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee.errors import InputError
+from foresee.files import write
+from foresee.lab.data.images import Images
+from foresee.lab.experiment import Experiment
+from foresee.seeding import generator
+from foresee.types import Task
+
+_PARTS = ("seed", "val", "pool", "test")
+_CHUNK = 64 << 20  # bytes of images looked at at once
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows of a data set of ``size`` images, no row twice."""
+
+    dataset: str
+    size: int
+    seed: NDArray[np.int64]
+    val: NDArray[np.int64]
+    pool: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for part in _PARTS:
+            rows = getattr(self, part)
+            if rows.dtype != np.int64 or rows.ndim != 1:
+                raise InputError(f"{part} must be int64 [n], got {rows.dtype} {list(rows.shape)}")
+        rows = np.concatenate([getattr(self, part) for part in _PARTS])
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.size):
+            raise InputError(
+                f"rows must lie from 0 to {self.size - 1}, got {rows.min()} to {rows.max()}: the "
+                f"split is of another data set than {self.dataset}"
+            )
+        if len(np.unique(rows)) < len(rows):
+            raise InputError("a row is used twice: seed, val, pool and test must not overlap")
+
+    def write(self, path: Path | str) -> None:
+        """Write the rows as JSON, whole or not at all."""
+        rows = {part: getattr(self, part).tolist() for part in _PARTS}
+        content = json.dumps({"dataset": self.dataset, "size": self.size, **rows})
+        write(Path(path), content.encode())
+
+    @classmethod
+    def read(cls, path: Path | str) -> "Split":
+        """Read what `write` wrote."""
+        if not Path(path).is_file():
+            raise InputError(f"there is no split {path}: check the path, or write it first")
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            rows = {part: _whole(content[part]) for part in _PARTS}
+            return cls(str(content["dataset"]), int(content["size"]), **rows)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path} holds no split ({error!s}): it is damaged; write it again"
+            ) from error
+
+
+def split(images: Images, experiment: Experiment, seed: int) -> Split:
+    """Draw an experiment's sets; the same seed gives every method the same ones.
+
+    Without shift all four are drawn from all images. With shift the seed set comes from the source:
+    random rows of it where the data set knows its own, else the n_seed darkest images; the other
+    three come from the target, which is all the rest.
+    """
+    _check_match(images, experiment)
+    rng = generator(seed, "split")
+    n_seed, rest = experiment.n_seed, [experiment.n_val, experiment.n_pool, experiment.n_test]
+    if min(n_seed, *rest) < 0:
+        raise InputError(f"sizes must not be negative, got n_seed = {n_seed} and {rest}")
+    everything = np.arange(len(images))
+    if not experiment.shift:
+        _check_enough(images, experiment, len(images), n_seed + sum(rest), "")
+        first, target = np.split(rng.permutation(everything), [n_seed])
+    elif images.source is not None:
+        source = np.flatnonzero(images.source)
+        _check_enough(images, experiment, len(source), n_seed, " in the source domain")
+        first = rng.permutation(source)[:n_seed]
+        target = rng.permutation(np.flatnonzero(~images.source))
+        _check_enough(images, experiment, len(target), sum(rest), " in the target domain")
+    else:
+        _check_enough(images, experiment, len(images), n_seed + sum(rest), "")
+        first = np.argsort(brightness(images.pixels), kind="stable")[:n_seed]
+        target = rng.permutation(np.setdiff1d(everything, first))
+    val, pool, test, _ = np.split(target, np.cumsum(rest))
+    return Split(images.name, len(images), first, val, pool, test)
+
+
+def task(images: Images, split: Split) -> Task:
+    """Copy the sets into memory, as bytes [n channels height width]; hide the pool's labels."""
+    if (split.dataset, split.size) != (images.name, len(images)):
+        raise InputError(
+            f"split is of {split.dataset} with {split.size} images, images are {images.name} with "
+            f"{len(images)}: load the data set it was drawn from, or draw it again"
+        )
+    answers = images.labels[split.pool]
+
+    def oracle(picks: NDArray[np.int64]) -> NDArray[np.int64]:
+        return answers[picks]
+
+    return Task(
+        n_classes=len(images.classes),
+        seed=_copy(images.pixels, split.seed),
+        seed_labels=images.labels[split.seed],
+        pool=_copy(images.pixels, split.pool),
+        val=_copy(images.pixels, split.val),
+        test=_copy(images.pixels, split.test),
+        test_labels=images.labels[split.test],
+        oracle=oracle,
+    )
+
+
+def brightness(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Mean value of each image's pixels, over all channels [n]."""
+    sums = [
+        pixels[rows].reshape(len(rows), -1).sum(1, dtype=np.int64)
+        for rows in _chunks(pixels, np.arange(len(pixels)))
+    ]
+    return np.concatenate([np.empty(0, np.int64), *sums]) / np.prod(pixels.shape[1:])
+
+
+def _copy(pixels: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
+    """Copy rows in the order of the file: a disk reads on much faster than it jumps."""
+    out = np.empty((len(rows), *pixels.shape[1:]), np.uint8)
+    for places in _chunks(pixels, np.argsort(rows)):
+        out[places] = pixels[rows[places]]
+    return torch.from_numpy(out)
+
+
+def _chunks(pixels: NDArray[np.uint8], rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    size = max(1, _CHUNK // max(1, int(np.prod(pixels.shape[1:]))))
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _check_match(images: Images, experiment: Experiment) -> None:
+    pairs = {
+        "dataset": (experiment.dataset.lower(), images.name),
+        "image_size": (experiment.image_size, images.pixels.shape[-1]),
+        "classes": (experiment.classes, len(images.classes)),
+    }
+    for field, (expected, got) in pairs.items():
+        if expected != got:
+            raise InputError(
+                f"the experiment has {field} {expected}, but the images have {got}: load the data "
+                "set of the experiment"
+            )
+
+
+def _check_enough(images: Images, wanted: Experiment, there: int, needed: int, of: str) -> None:
+    if needed > there:
+        raise InputError(
+            f"{images.name} has {there} images{of}, but {wanted.name} needs {needed} of them "
+            f"(n_seed = {wanted.n_seed}, n_val = {wanted.n_val}, n_pool = {wanted.n_pool}, n_test ="
+            f" {wanted.n_test}): ask for {needed - there} fewer"
+        )
+
+
+def _whole(values: Any) -> NDArray[np.int64]:
+    rows = np.array(values)
+    if rows.size and rows.dtype.kind != "i":
+        raise ValueError(f"rows must be whole numbers, got {rows.dtype}")
+    return rows.astype(np.int64)

@@ -1,0 +1,85 @@
+"""Experiments as plain values: what is run, and what every round found out. No torch here."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from foresee.recipe import Recipe
+
+if TYPE_CHECKING:
+    from foresee.types import Sampler, Strategy
+
+_PAPER = Recipe()
+Network: TypeAlias = Literal["vgg16", "small_cnn", "slim_cnn", "mlp"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The sizes of an experiment, as in the paper's table of parameters, and its training.
+
+    ``rounds`` is K, ``targets`` L, ``candidates`` J and ``draws`` T of the paper. ``loss[y][a]`` is
+    the cost of taking action a when the class is y, for those who count costs and not errors.
+    ``budget`` is the part of the full training that ``recipe`` was scaled to.
+    """
+
+    dataset: str
+    shift: bool
+    image_size: int
+    classes: int
+    n_seed: int
+    n_val: int
+    n_pool: int
+    n_query: int
+    n_test: int
+    rounds: int
+    targets: int
+    candidates: int
+    draws: int
+    network: Network = "vgg16"
+    recipe: Recipe = _PAPER
+    loss: tuple[tuple[float, ...], ...] | None = None
+    budget: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Name its folder in a store."""
+        return f"{self.dataset.lower()}-{'shift' if self.shift else 'noshift'}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named way to choose: how the posterior is drawn and how the picks are made."""
+
+    name: str
+    sampler: "Sampler"
+    strategy: "Strategy"
+
+
+Stage: TypeAlias = Literal["train", "test", "sample", "score", "select", "promise"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of active learning found: the model at its start, then what it picked.
+
+    ``picks`` are positions in the task's pool, ``labels`` their classes; the last round has none.
+    Test losses are means over the test set: ``brier`` sums over the classes (0 to 2),
+    ``calibration_error`` is the expected one over 15 bins of confidence. ``cost`` is the mean loss
+    of the best actions under the experiment's loss matrix. ``train_loss`` and ``train_accuracy``
+    are the health of the training. ``promise`` is the fall of the Brier loss on the validation set
+    expected from these picks, ``promise_pool`` that from the whole rest of the pool.
+    """
+
+    number: int
+    n_labelled: int
+    accuracy: float
+    log_loss: float
+    brier: float
+    calibration_error: float
+    picks: tuple[int, ...]
+    labels: tuple[int, ...]
+    seconds: tuple[tuple[Stage, float], ...]
+    cost: float | None = None
+    train_loss: float | None = None
+    train_accuracy: float | None = None
+    promise: float | None = None
+    promise_pool: float | None = None

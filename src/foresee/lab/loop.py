@@ -1,0 +1,207 @@
+"""The active learning loop: train from scratch, test, choose, buy the labels, again. No I/O."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee.arrays import Rows
+from foresee.lab.experiment import Experiment, Method, Round, Stage
+from foresee.scores import promise
+from foresee.seeding import generator
+from foresee.strategies import TopK
+from foresee.types import Array, Inputs, Posterior, Strategy, Task, View
+
+_SAMPLE = 200  # points of the pool and of the validation set that promises are measured on
+_PART = 4096  # points of the pool that a model sees at once
+_BINS = 15  # of confidence, as usual for the expected calibration error
+
+
+def run(
+    experiment: Experiment, method: Method, seed: int, task: Task, done: Sequence[Round] = ()
+) -> Iterator[Round]:
+    """Yield one round after another; ``done`` are those known from before, which are not repeated.
+
+    All randomness comes from (seed, round, purpose), whatever the method: paired trials share their
+    splits, initialisations, data orders and subsets, and a resumed trial ends like a whole one. The
+    last round only trains and tests: after ``experiment.rounds`` batches, or when the pool is dry.
+    """
+    if done and not done[-1].picks:
+        return
+    bought = np.array([i for r in done for i in r.picks], np.int64)
+    labelled = _join(task.seed, task.pool[bought])
+    labels = np.concatenate([task.seed_labels, *(np.array(r.labels, np.int64) for r in done)])
+    left = np.delete(np.arange(len(task.pool)), bought)
+
+    for number in range(len(done), experiment.rounds + 1):
+        watch = _Stopwatch()
+        with watch("train"):
+            posterior: Any = method.sampler(labelled, labels, generator(seed, number, "train"))
+        watch.move("train", "sample", getattr(posterior, "seconds", 0.0))
+        with watch("test"):
+            measured = measure(posterior.point(task.test), task.test_labels, experiment.loss)
+
+        picks = np.empty(0, np.int64)
+        promised: tuple[float | None, float | None] = (None, None)
+        size = min(experiment.n_query, len(left)) if number < experiment.rounds else 0
+        if size > 0:
+            timed = _TimedPosterior(posterior, watch)
+            view = View(timed, labelled, labels, Rows(task.pool, left), task.val)
+            with watch("select"):
+                strategy = _timed(method.strategy, watch)
+                positions = strategy(view, size, generator(seed, number, "select"))
+            picks = left[positions]
+            with watch("promise"):
+                rng = generator(seed, number, "promise")
+                promised = _promises(posterior, task, picks, left, rng)
+            left = np.delete(left, positions)
+        new_labels = task.oracle(picks)
+        training = getattr(posterior, "training", None)
+        yield Round(
+            number=number,
+            n_labelled=len(labels),
+            picks=tuple(picks.tolist()),
+            labels=tuple(new_labels.tolist()),
+            seconds=tuple(watch.seconds.items()),
+            train_loss=training and training.loss,
+            train_accuracy=training and training.accuracy,
+            promise=promised[0],
+            promise_pool=promised[1],
+            **measured,
+        )
+        if size == 0:
+            return
+        labelled = _join(labelled, task.pool[picks])
+        labels = np.concatenate([labels, new_labels])
+
+
+def _promises(
+    posterior: Posterior,
+    task: Task,
+    picks: NDArray[np.int64],
+    left: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """What the picks promise, and what the whole rest of the pool does, both from samples."""
+    some = left[rng.permutation(len(left))[:_SAMPLE]]
+    val = posterior.predict(task.val[rng.permutation(len(task.val))[:_SAMPLE]])
+    of_picks = promise(posterior.predict(task.pool[picks]), val)
+    of_pool = promise(posterior.predict(task.pool[some]), val, times=len(left) / len(some))
+    return round(of_picks, 12), round(of_pool, 12)
+
+
+def measure(
+    probs: Array, labels: NDArray[np.int64], loss: Sequence[Sequence[float]] | None = None
+) -> dict[str, Any]:
+    """Accuracy, log loss, Brier loss, calibration error, and cost where a loss matrix is given.
+
+    >>> measure(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]))["brier"]
+    0.37
+    """
+    p = probs.double().cpu().numpy() if isinstance(probs, Tensor) else np.asarray(probs, np.float64)
+    rows = np.arange(len(labels))
+    right = p.argmax(1) == labels
+    # A probability that rounds to zero must not make the mean infinite: the least of float32.
+    log_loss = -np.log(np.maximum(p[rows, labels], np.finfo(np.float32).tiny)).mean()
+    brier = ((p**2).sum(1) - 2 * p[rows, labels] + 1).mean()
+    values = {
+        "accuracy": right.mean(),
+        "log_loss": log_loss,
+        "brier": brier,
+        "calibration_error": calibration_error(p.max(1), right),
+    }
+    if loss is not None:
+        matrix = np.array(loss)
+        values["cost"] = matrix[labels, (p @ matrix).argmin(1)].mean()
+    return {name: round(float(value), 12) for name, value in values.items()}
+
+
+def calibration_error(confidence: NDArray[Any], right: NDArray[np.bool_]) -> float:
+    """Mean distance of confidence and accuracy over bins of equal width, weighed by their size.
+
+    >>> float(calibration_error(np.array([0.9, 0.9]), np.array([True, False])).round(3))
+    0.4
+    """
+    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    gaps = np.bincount(bins, confidence - right, _BINS)
+    return np.abs(gaps).sum() / len(right)
+
+
+@dataclass
+class _Stopwatch:
+    """Seconds of each stage; a stage inside another stops the outer one."""
+
+    seconds: dict[Stage, float] = field(default_factory=dict)
+    _stage: Stage | None = None
+    _since: float = 0.0
+
+    @contextmanager
+    def __call__(self, stage: Stage) -> Iterator[None]:
+        outer = self._stage
+        self._switch(stage)
+        try:
+            yield
+        finally:
+            self._switch(outer)
+
+    def move(self, one: Stage, other: Stage, seconds: float) -> None:
+        if seconds:
+            self.seconds[one] -= seconds
+            self.seconds[other] = self.seconds.get(other, 0.0) + seconds
+
+    def _switch(self, stage: Stage | None) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._stage is not None:
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = stage, now
+
+
+@dataclass(frozen=True)
+class _TimedPosterior:
+    posterior: Posterior
+    watch: _Stopwatch
+
+    def predict(self, inputs: Inputs) -> Array:
+        with self.watch("sample"):
+            return _in_parts(self.posterior.predict, inputs)
+
+    def point(self, inputs: Inputs) -> Array:
+        with self.watch("sample"):
+            return _in_parts(self.posterior.point, inputs)
+
+    def embed(self, inputs: Inputs) -> Array:
+        with self.watch("sample"):
+            return _in_parts(self.posterior.embed, inputs)
+
+
+def _in_parts(predict: Callable[[Inputs], Array], inputs: Inputs) -> Array:
+    """Show a pool to a model in plain arrays, which any model reads, and never as a whole."""
+    if not isinstance(inputs, Rows):
+        return predict(inputs)
+    starts = range(0, len(inputs), _PART)
+    return _join(*(predict(inputs[i : i + _PART]) for i in starts))
+
+
+def _timed(strategy: Strategy, watch: _Stopwatch) -> Strategy:
+    """Time the scores of a strategy that takes the best of them apart from the taking."""
+    if not isinstance(strategy, TopK):
+        return strategy
+    score = strategy.score
+
+    def timed(*draws: Any) -> Any:
+        with watch("score"):
+            return score(*draws)
+
+    return replace(strategy, score=timed)
+
+
+def _join(*parts: Inputs) -> Inputs:
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)

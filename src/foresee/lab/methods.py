@@ -1,0 +1,165 @@
+"""Ways to choose that `foresee run` knows by name: the paper's, ours, and those people bring."""
+
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from foresee.errors import InputError
+from foresee.lab.experiment import Experiment, Method
+from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
+from foresee.scores import bald, eer, entropy, entropy_mc, mebl, mell, mezl
+from foresee.strategies import (
+    Badge,
+    BatchBALD,
+    BatchMell,
+    Coreset,
+    GreedyConditioning,
+    MeblPlusPlus,
+    PowerMell,
+    Random,
+    TopK,
+)
+from foresee.types import Sampler, Strategy
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method that goes by a name: how it chooses, to which group it belongs, how it draws.
+
+    Methods of the group "loss" minimise the loss matrix of an experiment, and need one.
+    """
+
+    strategy: Callable[[Experiment], Strategy]
+    group: Literal["paper", "ours", "loss"] = "ours"
+    sampler: Callable[[DropoutNetwork], Sampler] = lambda network: network
+
+
+METHODS: dict[str, Entry] = {
+    "MELL": Entry(lambda e: TopK(mell, e.candidates, e.targets), "paper"),
+    "MEZL": Entry(lambda e: TopK(mezl, e.candidates, e.targets), "paper"),
+    "Random": Entry(lambda e: Random(), "paper"),
+    "BALD": Entry(lambda e: TopK(bald, targets=0), "paper"),
+    "Entropy_MC": Entry(lambda e: TopK(entropy_mc, targets=0), "paper"),
+    "Entropy": Entry(lambda e: TopK(entropy, point=True), "paper"),
+    "Coreset": Entry(lambda e: Coreset(), "paper"),
+    "BADGE": Entry(lambda e: Badge(), "paper"),
+    "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), sampler=CyclicalNetwork),
+    "MEBL": Entry(lambda e: TopK(mebl, e.candidates)),
+    "Greedy": Entry(lambda e: GreedyConditioning(e.candidates)),
+    "MEBL++": Entry(lambda e: MeblPlusPlus(e.candidates)),
+    "PowerMELL": Entry(lambda e: PowerMell(e.candidates, e.targets)),
+    "BatchMELL": Entry(lambda e: BatchMell(e.candidates, e.targets)),
+    "BatchBALD": Entry(lambda e: BatchBALD(e.candidates)),
+    "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
+}
+
+
+def group(name: str) -> list[str]:
+    """Name the methods of a group.
+
+    >>> group("loss")
+    ['EER']
+    """
+    return [method for method, entry in METHODS.items() if entry.group == name]
+
+
+def method(
+    name: str,
+    experiment: Experiment,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    device: str = "cpu",
+) -> Method:
+    """Build a method for an experiment on images of a given mean and standard deviation.
+
+    ``name`` is a key of `METHODS` or ``file.py:function``, a score or a strategy of your own.
+    """
+    sampler = DropoutNetwork(
+        experiment.network,
+        experiment.classes,
+        experiment.image_size,
+        mean,
+        std,
+        experiment.recipe,
+        experiment.draws,
+        device,
+    )
+    drawn = METHODS[name].sampler(sampler) if name in METHODS else sampler
+    return Method(short_name(name), drawn, _strategy(name, experiment))
+
+
+def short_name(method: str) -> str:
+    """What a method is called in files and tables.
+
+    >>> short_name("MELL"), short_name("scores/mine.py:margin")
+    ('MELL', 'margin')
+    """
+    return method.rpartition(":")[2]
+
+
+def _strategy(name: str, experiment: Experiment) -> Strategy:
+    if name in METHODS:
+        return METHODS[name].strategy(experiment)
+    function = own(name)
+    arguments = _arguments(name, function)
+    if arguments == 3:
+        return function
+    if arguments == 2:
+        return TopK(function, experiment.candidates, experiment.targets)
+    return TopK(partial(_without_target, function), experiment.candidates, targets=0)
+
+
+def _without_target(score: Callable[[Any], Any], pool: Any, _: None) -> Any:
+    return score(pool)
+
+
+def _arguments(name: str, function: Any) -> int:
+    """How many arguments a function is given: 1 or 2 for a score, 3 for a strategy."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # C code does not tell
+        signature = inspect.Signature()
+    parameters = signature.parameters.values()
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in by_place)
+    if needed == 1 and len(by_place) > 1 and by_place[1].default is None:
+        needed = 2  # (pool, val=None), as the scores of foresee have it
+    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if needed not in (1, 2, 3) or by_name:
+        raise InputError(
+            f"method {name} must take (pool) or (pool, val), a score, or (view, size, rng), a "
+            f"strategy; got {signature}: give every other argument a default"
+        )
+    return needed
+
+
+def own(name: str) -> Any:
+    """Load ``file.py:function``; the module is named after its content, so changes are noticed."""
+    file, _, function = name.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(
+            f"method {name}: there is no file {file or name!r}: write file.py:function, or one of "
+            f"{', '.join(METHODS)}"
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_{digest}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"method {name}: {file} must be a Python file, such as mine.py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a stranger's file does
+        raise InputError(f"method {name}: {file} does not run ({error!r}): mend it") from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise InputError(
+            f"method {name}: {file} has no function {function!r}: define it, as in docs/add-a-score"
+        )
+    _arguments(name, found)
+    return found

@@ -1,0 +1,197 @@
+"""Tables to be read: for the terminal and, with booktabs, for LaTeX."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from foresee.lab.report import published, words
+from foresee.lab.report.caveats import unhealthy
+from foresee.lab.report.measures import (
+    COST,
+    STAGES,
+    Tallies,
+    aucs,
+    saturation,
+    seconds_per_round,
+    shares,
+    usual_share,
+)
+from foresee.lab.report.statistics import effective_classes
+from foresee.lab.report.study import Study, methods, studies
+from foresee.lab.store import Trial
+
+_TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\le$",
+    "–": "--",
+    words.THIN: r"\,",
+}
+
+
+class Grid(NamedTuple):
+    """What a table shows, its columns and its rows; the first ``names`` columns are names."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    names: int = 1
+
+
+def auc_table(trials: Sequence[Trial]) -> Grid:
+    """AUC × 100, mean ± sd over the seeds that finished: experiments by methods."""
+    return _auc(studies(trials), methods(trials), "AUC × 100, mean ± sd over seeds")
+
+
+def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) -> dict[str, str]:
+    """Every table by file name; one that has no rows is left out."""
+    what = "AUC × 100, mean ± sd over seeds, the paper's under ours"
+    auc = [
+        _auc(group, names, f"{what}, {caption}", with_paper=True)
+        for shift, caption in ((False, "no shift"), (True, "shift"))
+        if (group := [study for study in found if study.experiment.shift is shift])
+    ]
+    grids = {
+        "auc.tex": auc,
+        "cost.tex": [_cost(found, names)],
+        "win_tie_loss.tex": list(_win_tie_loss(tallies)),
+        "saturation.tex": [_saturation(found, names)],
+        "time.tex": [_time(found)],
+        "balance.tex": [_balance(found)],
+        "health.tex": [_health(found)],
+    }
+    return {name: _tex(some) for name, some in grids.items() if any(grid.rows for grid in some)}
+
+
+def moved_text(share: list[float], usual: list[float]) -> str:
+    """Say what part of the picks went to other classes than is usual."""
+    if share is usual:
+        return words.ABSENT
+    return words.percent(sum(abs(a - b) for a, b in zip(share, usual, strict=True)) / 2)
+
+
+def labels_text(labels: float, study: Study, method: str) -> str:
+    """Labels needed for a goal, in words where it was not reached or met from the start."""
+    if math.isnan(labels):
+        done = any(trial.finished for trial in study.trials[method])
+        return "not reached" if done else "not yet"
+    at_start = labels <= study.experiment.n_seed
+    return f"≤ {words.count(labels)}" if at_start else words.count(labels)
+
+
+def _auc(
+    found: Sequence[Study], names: Sequence[str], caption: str, with_paper: bool = False
+) -> Grid:
+    rows = []
+    for study in found:
+        row = {name: words.plus_minus(100 * a.mean, 100 * a.std) for name, a in aucs(study).items()}
+        rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
+        where = (study.experiment.dataset.lower(), study.experiment.shift)
+        theirs = [published.aucs().get((*where, name)) for name in names if with_paper]
+        if any(theirs):
+            cells = (words.plus_minus(*auc) if auc else words.ABSENT for auc in theirs)
+            rows.append(("in the paper", *cells))
+    return Grid(caption, ("Experiment", *names), rows)
+
+
+def _cost(found: Sequence[Study], names: Sequence[str]) -> Grid:
+    rows = []
+    for study in found:
+        if row := {name: words.plus_minus(*cost, 3) for name, cost in aucs(study, COST).items()}:
+            rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
+    return Grid(
+        "mean cost over the labels bought, mean ± sd over seeds", ("Experiment", *names), rows
+    )
+
+
+def _win_tie_loss(tallies: Tallies) -> Iterable[Grid]:
+    rules = {"paper": "mean ± sd", "paired": "a paired t-test over seeds, p < 0.05"}
+    for rule, by_method in tallies.items():
+        caption = f"wins/ties/losses of the row against the column by {rules[rule]}"
+        rows = [
+            (one, *("" if one == other else "/".join(map(str, row[other])) for other in by_method))
+            for one, row in by_method.items()
+        ]
+        yield Grid(caption, ("", *by_method), rows)
+
+
+def _saturation(found: Sequence[Study], names: Sequence[str]) -> Grid:
+    rows = []
+    for study in found:
+        for level in saturation(study):
+            cells = {
+                name: labels_text(labels, study, name) for name, labels in level.labels.items()
+            }
+            goal = (words.percent(level.part), words.percent(level.goal, 1))
+            rows.append((study.title, *goal, *(cells.get(name, words.ABSENT) for name in names)))
+    columns = ("Experiment", "Of the best", "Accuracy", *names)
+    return Grid("labels needed for a part of the best accuracy", columns, rows)
+
+
+def _time(found: Sequence[Study]) -> Grid:
+    rows = []
+    for study in found:
+        for name, trials in study.trials.items():
+            seconds = seconds_per_round(trials)
+            cells = (words.digits(seconds[s]) if s in seconds else words.ABSENT for s in STAGES)
+            rows.append((study.title, name, *cells, words.digits(sum(seconds.values()))))
+    columns = ("Experiment", "Method", *STAGES, "total")
+    return Grid("seconds per round", columns, rows, names=2)
+
+
+def _balance(found: Sequence[Study]) -> Grid:
+    rows = []
+    for study in found:
+        classes, known = study.experiment.classes, shares(study)
+        usual = usual_share(known, classes)
+        for name, share in known.items():
+            effective = f"{effective_classes(share):.1f} of {classes}"
+            rows.append((study.title, name, effective, moved_text(share, usual)))
+    caption = "classes among the picks: as many equally frequent ones are as diverse; part of the"
+    caption += " picks that went to other classes than Random's, or than equal shares without it"
+    return Grid(caption, ("Experiment", "Method", "Effective classes", "Moved"), rows, names=2)
+
+
+def _health(found: Sequence[Study]) -> Grid:
+    rows = []
+    for study in found:
+        for _, trial, at, problem in unhealthy(study):
+            train = math.nan if at.train_accuracy is None else at.train_accuracy
+            loss = math.nan if at.train_loss is None else at.train_loss
+            measured = (words.percent(train, 1), words.digits(loss), words.percent(at.accuracy, 1))
+            where = (str(trial.seed), str(at.number), words.count(at.n_labelled))
+            rows.append((study.title, trial.method, problem, *where, *measured))
+    columns = ("Experiment", "Method", "Problem", "Seed", "Round", "Labels")
+    measures = ("Train accuracy", "Train loss", "Test accuracy")
+    return Grid("badly trained rounds", (*columns, *measures), rows, names=3)
+
+
+def _tex(grids: Iterable[Grid]) -> str:
+    return "\n".join(map(_tabular, grids))
+
+
+def _tabular(grid: Grid) -> str:
+    alignment = "l" * grid.names + "r" * (len(grid.columns) - grid.names)
+    lines = (" & ".join(map(_escape, row)) + r" \\" for row in grid.rows)
+    return "\n".join(
+        (
+            f"% {grid.caption}; needs \\usepackage{{booktabs}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            " & ".join(map(_escape, grid.columns)) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        )
+    )
+
+
+def _escape(text: str) -> str:
+    return "".join(_TEX.get(c, c) for c in text)

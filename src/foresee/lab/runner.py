@@ -1,0 +1,269 @@
+"""Many trials: in parallel, each resumed where it stopped, shared with whoever runs the same."""
+
+import functools
+import hashlib
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foresee.errors import InputError
+from foresee.lab import data, loop, methods, samplers, store
+from foresee.lab.data import Images, Split
+from foresee.lab.experiment import Experiment
+from foresee.types import Task
+
+_PARTS = ("seed", "val", "pool", "test")
+_PICTURES = 12  # of the first picks that are kept for the report
+_SIDE = 48  # pixels, at least, of each of them
+_GAP = 3  # white pixels between two of them
+_WAIT = 2.0  # seconds between looks at trials that another process runs
+_WATCH = 0.5  # seconds between a worker's looks at its parent
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where trials read, write and compute.
+
+    ``splits`` holds the split files of another run, ``cache`` the decoded images.
+    """
+
+    out: Path
+    data: Path | None = None
+    device: str = "cpu"
+    threads: int = 1
+    splits: Path | None = None
+    cache: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial to run."""
+
+    experiment: Experiment
+    method: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended; "busy" means that another process has it."""
+
+    job: Job
+    state: Literal["finished", "busy", "failed"]
+    message: str = ""
+
+
+def plan(
+    experiments: Sequence[Experiment], methods: Sequence[str], seeds: Iterable[int]
+) -> list[Job]:
+    """Every trial, seed by seed: whatever is finished early compares all methods."""
+    return [Job(e, m, seed) for seed in seeds for e in experiments for m in methods]
+
+
+def keep_plan(
+    jobs: Sequence[Job], out: Path, skip: Callable[[InputError], object] = lambda problem: None
+) -> None:
+    """Write down what is to be run, so that whoever looks knows what is missing.
+
+    ``skip`` hears of an older plan that cannot be read.
+    """
+    seeds: dict[Experiment, dict[str, set[int]]] = {}
+    for job in jobs:
+        by_method = seeds.setdefault(job.experiment, {})
+        by_method.setdefault(methods.short_name(job.method), set()).add(job.seed)
+    for experiment, by_method in seeds.items():
+        store.keep_plan(out, experiment, by_method, skip)
+
+
+def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Outcome]:
+    """Run the jobs in ``workers`` processes and yield each as it ends, in any order.
+
+    Jobs that another process has are waited for, and taken over if it dies.
+    """
+    left = list(jobs)
+    workers = min(workers, len(left))
+    while left:
+        busy = []
+        for outcome in _pass(left, place, workers):
+            if outcome.state == "busy":
+                busy.append(outcome.job)
+            else:
+                yield outcome
+        if len(busy) == len(left):
+            time.sleep(_WAIT)
+        left = busy
+
+
+def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
+    if workers == 1:
+        yield from (run_trial(job, place) for job in jobs)
+        return
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    task = delayed(_run_in_worker)
+    try:
+        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=place.threads):
+            parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
+            yield from parallel(task(job, place, os.getpid()) for job in jobs)
+    except TerminatedWorkerError as error:
+        raise InputError(
+            "a worker was killed, most likely for want of memory; every finished round is safe: run"
+            f" the same again with fewer --jobs, they were {workers}"
+        ) from error
+    finally:  # also on Ctrl-C, which must not leave workers behind
+        get_reusable_executor(reuse=True).shutdown(wait=False, kill_workers=True)
+
+
+def _run_in_worker(job: Job, place: Place, parent: int) -> Outcome:
+    _die_with(parent)
+    return run_trial(job, place)
+
+
+@functools.cache
+def _die_with(parent: int) -> None:
+    """End this process when its parent is killed: it would keep its memory and its lock."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def run_trial(job: Job, place: Place) -> Outcome:
+    """Run one trial to its end, from where it stopped."""
+    torch.set_num_threads(place.threads)
+    device = torch.device(place.device)
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    try:
+        task, digest, pixels = _prepared(job.experiment, job.seed, place)
+        # Not its number: trials may move from one GPU to another.
+        method = methods.method(job.method, job.experiment, *pixels, device.type)
+        machine = {"device": _device_name(place.device), "threads": place.threads}
+        with store.recording(
+            place.out, job.experiment, method, job.seed, digest, **machine
+        ) as recorder:
+            for finished in loop.run(job.experiment, method, job.seed, task, recorder.done):
+                if finished.number == 0:
+                    _keep_pictures(recorder.path.with_suffix(".png"), task.pool, finished.picks)
+                recorder.append(finished)
+        return Outcome(job, "finished")
+    except store.BusyError:
+        return Outcome(job, "busy")
+    except Exception as error:  # whatever it is, the other trials are worth running
+        return Outcome(job, "failed", _why(error, job.method))
+
+
+def _why(error: Exception, method: str) -> str:
+    """One line for what the user can mend, where in their own file; a traceback for a bug."""
+    said = str(error) or type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    file = method.rpartition(":")[0]
+    theirs = [f for f in frames if file and os.path.realpath(f.filename) == os.path.realpath(file)]
+    if theirs:
+        return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
+    if isinstance(error, InputError | OSError | MemoryError | RuntimeError):  # torch's is the last
+        return said
+    if file:  # what it returned is not what we could go on with
+        where = f"{frames[-1].filename}:{frames[-1].lineno}"
+        return f"{type(error).__name__}: {' '.join(said.split())} (after {method}, {where})"
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+@functools.lru_cache(maxsize=1)
+def _images(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, Any]:
+    images = data.load(dataset.lower(), root, cache=cache)
+    return images, samplers.statistics(images.pixels)
+
+
+@functools.lru_cache(maxsize=1)
+def _prepared(
+    experiment: Experiment, seed: int, place: Place
+) -> tuple[Task, str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    """The task on its device, a digest of its split, and the statistics of all its images."""
+    images, pixels = _images(experiment.dataset, place.data, place.cache)
+    name = f"{experiment.name}/split-{seed}.json"
+    if place.splits is None:
+        split = data.split(images, experiment, seed)
+    else:
+        split = _read_split(place.splits / name, images, experiment)
+    _keep_split(place.out / name, split)
+    task = data.task(images, split)
+    task = replace(
+        task,
+        seed=task.seed.to(place.device),
+        pool=task.pool.to(place.device),
+        val=task.val.to(place.device),
+        test=task.test.to(place.device),
+    )
+    return task, _digest(split), pixels
+
+
+def _read_split(path: Path, images: Images, experiment: Experiment) -> Split:
+    split = Split.read(path)
+    expected = [images.name, len(images), *(getattr(experiment, f"n_{part}") for part in _PARTS)]
+    got = [split.dataset, split.size, *(len(getattr(split, part)) for part in _PARTS)]
+    names = ["dataset", "size", *(f"n_{part}" for part in _PARTS)]
+    for what, ours, theirs in zip(names, expected, got, strict=True):
+        if ours != theirs:
+            raise InputError(
+                f"--splits: {path} has {what} {theirs}, but {experiment.name} has {ours}: pass the "
+                "--out of a run of the same experiment"
+            )
+    return split
+
+
+def _keep_split(path: Path, split: Split) -> None:
+    """Write the split beside its trials; all of a seed share one, or nothing would be paired."""
+    with store.writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        split.write(path)
+    elif _digest(Split.read(path)) != _digest(split):
+        raise InputError(
+            f"{path} holds another split, and trials of one seed must share theirs: choose another "
+            "--out, or pass --splits as before"
+        )
+
+
+def _digest(split: Split) -> str:
+    rows = b"".join(getattr(split, part).tobytes() for part in _PARTS)
+    return hashlib.sha256(rows).hexdigest()
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def _keep_pictures(path: Path, pool: Tensor, picks: Sequence[int]) -> None:
+    """Write the first picks side by side, enlarged without smoothing where they are tiny."""
+    from PIL import Image
+
+    some = pool[list(picks[:_PICTURES])].cpu().permute(0, 2, 3, 1).numpy()
+    if len(some) == 0:
+        return
+    scale = -(-_SIDE // some.shape[1])
+    large = some.repeat(scale, 1).repeat(scale, 2)
+    spaced = np.pad(large, ((0, 0), (0, 0), (0, _GAP), (0, 0)), constant_values=255)
+    strip = np.concatenate(list(spaced), axis=1)[:, :-_GAP]
+    temporary = path.with_name(f".{path.name}.tmp")
+    with store.writable(path.parent):
+        try:
+            image = Image.fromarray(strip.squeeze(-1) if strip.shape[-1] == 1 else strip)
+            image.save(temporary, "png")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)

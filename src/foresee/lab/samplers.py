@@ -1,0 +1,152 @@
+"""From labelled images to posterior draws: fit a network, then draw. What the loop runs each round.
+
+Every sampler of one recipe fits the same network from the same generator, bit for bit, however its
+draws are made: methods that differ in their draws still start from the same model.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foresee import networks
+from foresee.lab.experiment import Network
+from foresee.posteriors import cyclical_sgmcmc, mc_dropout
+from foresee.posteriors.batching import BATCH
+from foresee.posteriors.sgmcmc import DivergedError
+from foresee.recipe import Recipe
+from foresee.training import Training, fit
+from foresee.types import Array, Inputs, Posterior
+
+_GPU_BATCH = 4096  # inputs that pass at once: a GPU is idle with fewer
+_SHORTEST = 1e-3  # of a chain's first steps: a target that bears no more is broken
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted network with its draws: ``model`` answers for the point, ``draws`` for the rest."""
+
+    training: Training
+    model: Posterior
+    draws: Posterior
+    seconds: float = 0.0
+    """Spent on the draws before any prediction was asked for."""
+
+    def predict(self, inputs: Inputs) -> Array:
+        """Probabilities of every draw [n t c]."""
+        return self.draws.predict(inputs)
+
+    def point(self, inputs: Inputs) -> Array:
+        """Probabilities of the fitted network [n c]."""
+        return self.model.point(inputs)
+
+    def embed(self, inputs: Inputs) -> Array:
+        """Penultimate representation of the fitted network [n d]."""
+        return self.model.embed(inputs)
+
+
+@dataclass(frozen=True)
+class DropoutNetwork:
+    """Train a network on images of bytes [l channels height width] and draw by MC dropout."""
+
+    network: Network
+    classes: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    recipe: Recipe
+    draws: int = 100
+    device: str = "cpu"
+
+    def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator) -> Fitted:
+        """Fit and draw; the initialisation, the data order and the masks have their own seeds."""
+        initial, order, masks = rng.spawn(3)
+        training = fit(self.build(_seed(initial)), inputs, labels, self.recipe, order)
+        batch = _GPU_BATCH if self.device.startswith("cuda") else BATCH
+        drawn = mc_dropout(
+            training.model, self.draws, _seed(masks), classes=self.classes, batch=batch
+        )
+        return Fitted(training, drawn, drawn)
+
+    def build(self, seed: int) -> nn.Sequential:
+        """Build the untrained network, on its device."""
+        size, channels = self.image_size, len(self.mean)
+        if self.network == "mlp":
+            body = networks.mlp(size * size * channels, self.classes, seed=seed)
+        else:
+            build = {
+                "vgg16": networks.vgg16,
+                "small_cnn": networks.small_cnn,
+                "slim_cnn": networks.slim_cnn,
+            }[self.network]
+            body = build(self.classes, size, channels, seed=seed)
+        return nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
+
+
+@dataclass(frozen=True)
+class CyclicalNetwork:
+    """Train as ``like`` does, then draw by cyclical SG-MCMC from a chain of the same length.
+
+    The paper trains every method by the chain when it compares draws; here all share one training,
+    so the model that is tested does not depend on how a method draws. A network without BatchNorm
+    may not bear the paper's α₀ = 0.5: ``step`` is halved until the chain does not diverge.
+    """
+
+    like: DropoutNetwork
+    cycles: int = 10
+    per_cycle: int = 10
+    step: float = 0.5
+
+    def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator) -> Fitted:
+        """Fit, then run the chain from a fresh network."""
+        fitted = self.like(inputs, labels, rng)
+        (own,) = rng.spawn(1)
+        start = time.perf_counter()
+        samples = self._chain(inputs, labels, own, self.step)
+        return Fitted(fitted.training, fitted.model, samples, time.perf_counter() - start)
+
+    def _chain(
+        self, inputs: Inputs, labels: Array, rng: np.random.Generator, step: float
+    ) -> Posterior:
+        while True:
+            network, noise = rng.spawn(2)
+            try:
+                return cyclical_sgmcmc(
+                    self.like.build(_seed(network)),
+                    inputs,
+                    labels,
+                    self.cycles,
+                    self.per_cycle,
+                    # A cycle samples during its last fifth: it must have room for its draws.
+                    max(self.like.recipe.iterations, 5 * self.cycles * self.per_cycle),
+                    self.like.recipe.batch,
+                    step,
+                    rng=noise,
+                )
+            except DivergedError:
+                if step < _SHORTEST:
+                    raise
+                step /= 2
+
+
+def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, pixels scaled to 0…1, over evenly spaced images.
+
+    >>> statistics(np.full((5, 2, 4, 4), 51, np.uint8))
+    ((0.2, 0.2), (1.0, 1.0))
+    """
+    rows = np.unique(np.linspace(0, len(pixels) - 1, min(sample, len(pixels))).astype(int))
+    some = torch.as_tensor(pixels[rows]).double() / 255
+    mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3), correction=0)
+    return _rounded(mean), _rounded(torch.where(std > 0, std, 1.0))
+
+
+def _rounded(values: Tensor) -> tuple[float, ...]:
+    return tuple(round(float(value), 4) for value in values)
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))

@@ -1,0 +1,415 @@
+"""`foresee run` and `status`: what they refuse, what they say, and that they may be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import tiny
+from foresee.cli.app import app
+from foresee.lab import paper, runner, store
+from tiny import untimed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+METHODS, SEEDS = "mell,random", 2
+LONG = ["run", "digits", "--shift", "--budget", "5", "--seeds", str(SEEDS), "--methods", METHODS]
+"""Four trials of three rounds, each long enough to be killed in."""
+TOTAL = 12
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path, monkeypatch):
+    """Digits with few points, one core, and an empty folder to work in."""
+    monkeypatch.setattr(paper, "OURS", tiny.BOTH)
+    monkeypatch.setattr("foresee.cli.run.cores", lambda: 1)
+    monkeypatch.setattr(runner, "_WAIT", 0.1)
+    runner._prepared.cache_clear()  # its paths are relative to a folder that we leave
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*args, **env):
+    return CliRunner().invoke(app, list(map(str, args)), env=env)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The rounds of `LONG` when nothing happens to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "OURS", tiny.BOTH)
+        patch.setattr("foresee.cli.run.cores", lambda: 1)
+        out = tmp_path_factory.mktemp("whole")
+        result = command(*LONG, "--out", out)
+        assert result.exit_code == 0, result.output
+        return contents(out)
+
+
+def contents(out):
+    """Every trial's rounds, without their seconds."""
+    return {(t.method, t.seed): untimed(t.rounds) for t in store.trials(Path(out))}
+
+
+def assert_part_of(some, whole):
+    """What was finished is as in the whole run, round by round."""
+    for trial, rounds in some.items():
+        assert rounds == whole.get(trial, [])[: len(rounds)]
+
+
+# What it refuses
+
+
+REFUSALS = {
+    "data set": (
+        ["run", "imagenet"],
+        ["DATASET must be paper or one of cifar10", "digits", "got imagenet"],
+    ),
+    "data folder": (
+        ["run", "mnist"],
+        ["--data is needed for mnist", "pass the folder that holds it", "foresee data get mnist"],
+    ),
+    "wrong data folder": (
+        ["run", "mnist", "--data", "nowhere"],
+        ["error: there is no MNIST/raw/train-images", "in the data folder nowhere: pass another"],
+    ),
+    "paper": (["run", "Paper"], ["--data is needed for cifar10"]),
+    "method": (
+        ["run", "digits", "--methods", "mell,bold"],
+        ["--methods knows mell, mezl", "got bold"],
+    ),
+    "no method": (["run", "digits", "--methods", ""], ["--methods is empty", "such as mell"]),
+    "commas": (["run", "digits", "--methods", " , ,"], ["--methods is empty"]),
+    "device": (
+        ["run", "digits", "--device", "quantum"],
+        ["--device must be cpu, cuda or cuda:N", "got quantum"],
+    ),
+    "device that only pretends": (["run", "digits", "--device", "meta"], ["got meta"]),
+    "budget 0": (["run", "digits", "--budget", "0"], ["budget must be positive, got 0.0", "0.1"]),
+    "budget below 0": (["run", "digits", "--budget", "-1"], ["budget must be positive, got -1.0"]),
+    "budget nan": (["run", "digits", "--budget", "nan"], ["budget must be positive, got nan"]),
+    "budget inf": (["run", "digits", "--budget", "inf"], ["budget must be positive, got inf"]),
+    "no store": (["status", "nowhere"], ["there is no folder nowhere", "foresee run --out"]),
+    "empty store": (["status", "."], ["there is no trial in .", "foresee run --out"]),
+    "report on nothing": (["report", "nowhere"], ["there is no folder nowhere"]),
+    "unknown data": (["data", "get", "imagenet"], ["imagenet", "digits"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_bad_input_is_an_error_that_says_what_to_do_and_leaves_nothing(small, case):
+    args, words = REFUSALS[case]
+    result = command(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    for word in words:
+        assert word in result.stderr
+    assert list(small.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_counts_must_be_positive_numbers(small, option, value):
+    result = command("run", "digits", option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert list(small.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(small):
+    for name in ("cuda", "cuda:1"):
+        result = command("run", "digits", "--device", name)
+        assert result.exit_code == 2
+        assert result.stderr == (
+            f"error: --device {name}, but torch sees no GPU: use --device cpu\n"
+        )
+
+
+def test_what_fails_every_trial_is_said_once(small):
+    Path("mine.py").write_text("def boom(pool, val):\n    raise ValueError('no')\n")
+    args = ["run", "digits", "--shift", "--seeds", "2", "--methods"]
+    result = command(*args, "mine.py:boom")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "digits-shift mine.py:boom seed 0 failed: ValueError: no (mine.py:2)\n"
+        "2 of 2 trials failed\n"
+    )
+    result = command(*args, "mine.py:boom,random")
+    assert result.stderr.endswith("\n2 of 4 trials failed; the others are kept\n")
+
+
+def test_out_that_cannot_be_written_is_known_before_any_training(small):
+    Path("file").write_text("mine")
+    result = command("run", "digits", "--out", "file")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --out: cannot write in file/digits-noshift (Not a")
+    assert Path("file").read_text() == "mine"
+
+
+# What it says
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [([], 10), (["--budget", "0.3"], 3), (["--budget", "1e-9"], 1), (["--budget", "1e300"], 10)],
+)
+def test_a_budget_scales_the_seeds_unless_they_are_given(small, monkeypatch, options, seeds):
+    planned = []
+    monkeypatch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
+    command("run", "digits", "--methods", "mell", *options)
+    command("run", "digits", "--methods", "mell", *options, "--seeds", "7")
+    assert [[job.seed for job in jobs if job.experiment.shift] for jobs in planned] == [
+        list(range(seeds)),
+        list(range(7)),
+    ]
+
+
+def test_a_run_its_status_and_another_run_of_the_same(small):
+    args = ["run", "Digits", "--no-shift", "--methods", "MELL, random,mell", "--seeds", 2]
+    result = command(*args)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    *finished, advice = result.stderr.splitlines()
+    assert advice == "next: foresee report runs -o report"
+    found = store.trials(Path("runs"))
+    assert [(t.experiment.name, t.method, t.seed, t.finished) for t in found] == [
+        ("digits-noshift", method, seed, True) for method in ("MELL", "Random") for seed in (0, 1)
+    ]
+    assert sorted(finished) == sorted(
+        f"{t.experiment.name} {t.method} seed {t.seed} finished, accuracy "
+        f"{100 * t.rounds[-1].accuracy:.1f} %"
+        for t in found
+    )
+    before = {t.path: t.path.read_bytes() for t in found}
+    again = command(*args)
+    assert again.exit_code == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+    status = command("status", "runs")
+    assert status.exit_code == 0
+    rows = [line.split() for line in status.stdout.splitlines() if "digits" in line]
+    mean = 50 * sum(t.rounds[-1].accuracy for t in found[:2])
+    assert rows[0] == ["digits-noshift", "MELL", "2/2", "0", "6/6", f"{mean:.1f}", "%"]
+    assert len(rows) == 2
+
+
+def test_status_shows_what_is_running_and_what_is_not(small):
+    command("run", "digits", "--shift", "--methods", "mell", "--seeds", "2")
+    first, second = store.trials(Path("runs"))
+    for trial, rounds in ((first, 1), (second, 0)):
+        kept = trial.path.read_bytes().splitlines(keepends=True)[: 1 + rounds]
+        trial.path.write_bytes(b"".join(kept))
+    (tiny_row,) = rows_of(command("status", "runs"))
+    assert tiny_row[2:5] == ["0/2", "0", "1/6"]
+    method = tiny.digits_method("MELL")
+    header = second.header
+    with store.recording(Path("runs"), tiny.DIGITS, method, 1, header["data"]):
+        (tiny_row,) = rows_of(command("status", "runs"))
+    assert tiny_row[2:5] == ["0/2", "1", "1/6"]
+
+
+def rows_of(result):
+    assert result.exit_code == 0, result.output
+    return [line.split() for line in result.stdout.splitlines() if "digits" in line]
+
+
+def test_a_killed_run_says_what_is_missing(small, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner.loop, "run", killed)
+    result = command("run", "digits", "--methods", "random,entropy", "--seeds", "3")
+    assert result.exit_code == 130
+    rows = rows_of(command("status", "runs"))
+    assert [row[:2] for row in rows] == [
+        [f"digits-{setting}", method]
+        for setting in ("noshift", "shift")
+        for method in ("Entropy", "Random")
+    ]
+    assert all(row[2:] == ["0/3", "0", "0/9", "0–2"] for row in rows)
+    result = command("report", "runs")
+    assert result.exit_code == 0, result.output
+    page = Path("report/index.html").read_text()
+    assert "0 of 12 finished" in page
+    assert "<b>digits, shift</b>: Random seeds 0–2 not begun; Entropy seeds 0–2 not begun." in page
+
+
+def test_a_damaged_trial_and_a_broken_plan_are_named_and_left_out(small):
+    command("run", "digits", "--shift", "--methods", "random", "--seeds", "2")
+    Path("runs/digits-shift/Random-0.jsonl").write_bytes(b"rubbish\n" * 3)
+    Path("runs/digits-shift/plan.json").write_text("rubbish")
+    result = command("status", "runs")
+    (row,) = rows_of(result)
+    assert row[:3] == ["digits-shift", "Random", "1/1"]
+    damaged, broken = result.stderr.splitlines()
+    assert damaged.startswith("note: left out: runs/digits-shift/Random-0.jsonl is damaged")
+    assert broken.startswith("note: left out: runs/digits-shift/plan.json is no plan")
+    assert command("report", "runs").exit_code == 0
+
+
+def test_a_loss_is_minimised_by_eer_alone(small, monkeypatch):
+    planned = []
+    monkeypatch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
+    Path("costs.csv").write_text("\n".join(",".join("0" * 10) for _ in range(10)))
+    args = ["run", "digits", "--seeds", "1", "--loss", "costs.csv", "--methods"]
+    said = [command(*args, methods).stderr for methods in ("random", "all", "eer")]
+    assert ["--methods eer minimises it" in text for text in said] == [True, False, False]
+    assert ["EER" in {job.method for job in jobs} for jobs in planned] == [False, True, True]
+
+
+def test_a_pipe_cuts_no_name(small):
+    name = "a_method_with_a_name_that_is_as_long_as_a_terminal_is_wide_and_still_a_little_longer"
+    Path("mine.py").write_text(f"def {name}(pool, val):\n    return pool[:, 0, 0]\n")
+    result = command("run", "digits", "--shift", "--seeds", "1", "--methods", f"mine.py:{name}")
+    assert result.exit_code == 0, result.output
+    assert f" {name} " in command("status", "runs").stdout
+
+
+def test_a_terminal_gets_a_bar_and_no_line_for_every_trial(small):
+    result = command(
+        "run", "digits", "--shift", "--methods", "random", "--seeds", "2", FORCE_COLOR="1"
+    )
+    assert result.exit_code == 0
+    assert "all trials" in result.stderr
+    assert "/6 rounds" in result.stderr
+    assert "finished" not in result.stderr
+
+
+def test_another_budget_is_refused_beside_the_first(small):
+    args = ["run", "digits", "--shift", "--seeds", "1"]
+    command(*args, "--methods", "mell")
+    for method in ("mell", "random"):
+        result = command(*args, "--methods", method, "--budget", "0.5")
+        assert result.exit_code == 1
+        assert "MELL-0.jsonl" in result.stderr
+        assert "  experiment.budget: 1.0 on disk, 0.5 asked for\n" in result.stderr
+        assert "choose another --out" in result.stderr
+    assert len(store.trials(Path("runs"))) == 1
+
+
+def test_splits_of_another_run(small):
+    args = ["run", "digits", "--shift", "--seeds", "1", "--methods"]
+    command(*args, "random", "--out", "theirs")
+    result = command(*args, "bald", "--out", "ours", "--splits", "theirs")
+    assert result.exit_code == 0, result.output
+    theirs, ours = (store.trials(Path(out))[0] for out in ("theirs", "ours"))
+    assert theirs.header["data"] == ours.header["data"]
+    assert theirs.rounds[0].accuracy == ours.rounds[0].accuracy
+    missing = command(*args, "bald", "--out", "third", "--splits", "nowhere")
+    assert missing.exit_code == 1
+    assert "there is no split nowhere/digits-shift/split-0.json" in missing.stderr
+
+
+# The program itself
+
+
+def start(*args):
+    """Run main() in a fresh Python, with the same small experiments."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "import tiny\n"
+        "from foresee.cli import app, run\n"
+        "from foresee.lab import paper, runner\n"
+        "paper.OURS, run.cores, runner._WAIT = tiny.BOTH, lambda: 1, 0.1\n"
+        "app.main()"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for_rounds(out, count, child):
+    """Wait until so many rounds are on the disk."""
+    while rounds_in(out) < count:
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.005)
+
+
+def rounds_in(out):
+    return sum(path.read_bytes().count(b"\n") - 1 for path in Path(out).glob("*/*.jsonl"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_killed_it_leaves_nobody_and_goes_on_to_the_same_end(small, whole):
+    with start(*LONG, "--jobs", "2") as child:
+        wait_for_rounds("runs", 1, child)
+        workers = tiny.workers(child.pid)
+        assert len(workers) == 2
+        child.kill()
+        assert tiny.end(workers, within=10)
+    assert rounds_in("runs") < TOTAL
+    assert_part_of(contents("runs"), whole)
+    assert command(*LONG).exit_code == 0
+    assert contents("runs") == whole
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
+    with start(*LONG, "--jobs", "2") as child:
+        wait_for_rounds("runs", 2, child)
+        before = contents("runs")
+        workers = tiny.workers(child.pid)
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+        assert child.wait() == 130
+        assert child.stderr.read().splitlines()[-1] == "interrupted"
+        assert tiny.end(workers, within=10)
+    after = contents("runs")
+    assert_part_of(before, after)
+    assert_part_of(after, whole)
+
+
+def test_interrupted_in_its_own_process_it_loses_nothing(small, whole, monkeypatch):
+    written = []
+
+    def append(self, found):
+        if len(written) == 4:
+            raise KeyboardInterrupt
+        written.append(found)
+        to_disk(self, found)
+
+    to_disk = store.Recorder.append
+    monkeypatch.setattr(store.Recorder, "append", append)
+    result = command(*LONG)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
+    assert rounds_in("runs") == 4
+    monkeypatch.setattr(store.Recorder, "append", to_disk)
+    assert command(*LONG).exit_code == 0
+    assert contents("runs") == whole
+
+
+def test_two_at_once_share_the_work_and_one_takes_over_when_the_other_is_killed(
+    small, whole, monkeypatch
+):
+    ours = []
+
+    def append(self, found):
+        ours.append(found)
+        if len(ours) == 3:
+            theirs.append(rounds_in("runs") - 2)
+            child.kill()
+        to_disk(self, found)
+
+    theirs, to_disk = [], store.Recorder.append
+    with start(*LONG) as child:
+        wait_for_rounds("runs", 1, child)
+        child.send_signal(signal.SIGSTOP)  # or it might be done with all before we begin
+        monkeypatch.setattr(store.Recorder, "append", append)
+        result = command(*LONG)
+        assert child.wait() == -signal.SIGKILL
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("finished") == 4  # whoever did it
+    assert contents("runs") == whole
+    assert rounds_in("runs") == TOTAL  # no round twice
+    assert theirs[0] >= 1
+    assert len(ours) <= TOTAL - theirs[0]

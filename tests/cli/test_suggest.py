@@ -1,0 +1,536 @@
+"""`foresee suggest` from files to files: what it picks, what it refuses, what it leaves behind."""
+
+import contextlib
+import csv
+import errno
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from foresee import files, scores, suggest
+from foresee.cli.app import app
+from foresee.cli.suggest import ScoreName
+from foresee.errors import InputError
+
+N, M, T, C = 60, 7, 5, 3
+SCORES = {
+    "mell": scores.mell,
+    "mezl": scores.mezl,
+    "mebl": scores.mebl,
+    "bald": scores.bald,
+    "entropy_mc": scores.entropy_mc,
+    "entropy": lambda pool, val: scores.entropy(pool),
+}
+
+
+@pytest.fixture(scope="session")
+def pool():
+    return probabilities(0, N)
+
+
+@pytest.fixture(scope="session")
+def val():
+    return probabilities(1, M)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, pool, val):
+    """A working folder with pool.npy and val.npy in it."""
+    np.save(tmp_path / "pool.npy", pool)
+    np.save(tmp_path / "val.npy", val)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def probabilities(seed, n, dtype=np.float32):
+    draws = np.random.default_rng(seed).dirichlet(np.ones(C), size=(n, T))
+    return draws.astype(dtype)
+
+
+def run(*args, pool="pool.npy", target="val.npy", k="5"):
+    options = {"--pool": pool, "--target": target, "-k": k}
+    named = [part for name, value in options.items() if value for part in (name, value)]
+    return CliRunner().invoke(app, ["suggest", *named, *args])
+
+
+def target_for(score):
+    return "val.npy" if score in suggest.NEEDS_TARGET else None
+
+
+def parse(text):
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["rank"]) for row in rows] == list(range(1, len(rows) + 1))
+    return [int(row["index"]) for row in rows], [float(row["score"]) for row in rows]
+
+
+def assert_refused(result, *words):
+    """One line on stderr, that says what the words say; nothing anywhere else."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    for word in words:
+        assert word in result.stderr
+
+
+# What it picks
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_picks_are_the_best_of_the_whole_pool(folder, monkeypatch, pool, val, name):
+    monkeypatch.setattr(suggest, "CHUNK", 1)  # chunks of the size of the target, or of one row
+    if name == "entropy":
+        pool = pool[:, 0]
+        np.save("pool.npy", pool)
+    result = run("--score", name, target=target_for(name), k=str(N))
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    whole = SCORES[name](pool, val)
+    index, values = parse(result.stdout)
+    assert sorted(index) == list(range(N))
+    np.testing.assert_allclose(values, whole[index], rtol=1e-4, atol=1e-7)
+    if name != "mezl":  # many labels change no prediction: ties
+        assert index == np.argsort(-whole, kind="stable").tolist()
+
+
+def test_default_is_mell_and_out_gets_the_same_csv(folder, pool, val):
+    printed = run().stdout
+    result = run("--out", "picks.csv")
+    assert result.exit_code == 0, result.output
+    assert Path("picks.csv").read_text() == printed
+    assert parse(printed)[0] == np.argsort(-scores.mell(pool, val))[:5].tolist()
+    assert sorted(os.listdir()) == ["picks.csv", "pool.npy", "val.npy"]
+
+
+def test_with_out_stdout_is_a_table_and_a_summary(folder):
+    result = run("--out", "picks.csv", k="20")
+    *table, summary = result.stdout.splitlines()
+    index, _ = parse(Path("picks.csv").read_text())
+    shown = [line.split() for line in table if line.split() and line.split()[0].isdigit()]
+    assert [int(line[0]) for line in shown] == index[:10]
+    assert "first 10 of 20 picks" in result.stdout
+    assert summary.startswith(f"{N} inputs scored in ")
+    assert "log loss, in nats; 20 picks in picks.csv" in summary
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("mezl", "error rate"), ("mebl", "Brier"), ("bald", "nats")]
+)
+def test_summary_names_the_unit(folder, name, unit):
+    assert unit in run("--score", name, "--out", "picks.csv").stdout.splitlines()[-1]
+
+
+def test_help_and_code_know_the_same_scores():
+    assert list(ScoreName) == list(suggest.MEANING)
+    assert {*ScoreName} - {"eer"} == set(SCORES)
+
+
+COSTS = "0,1,1\n9,0,1\n9,1,0\n"
+
+
+def test_a_loss_matrix_changes_what_is_picked(folder, pool, val):
+    Path("costs.csv").write_text(COSTS)
+    result = run("--score", "eer", "--loss", "costs.csv")
+    picks = [int(line.split(",")[0]) for line in result.stdout.splitlines()[1:]]
+    costs = np.array([[0, 1, 1], [9, 0, 1], [9, 1, 0]])
+    expected = (-scores.eer(pool, val, loss=costs)).argsort(kind="stable")[:5]
+    assert set(picks) == set(expected)
+    assert set(picks) != set((-scores.mezl(pool, val)).argsort(kind="stable")[:5])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1\n1,0\n", r"c = 3 rows"),
+        ("a,b,c\n0,1,1\n1,0,1\n", r"must hold numbers separated by commas"),
+        ("0,1,nan\n1,0,1\n1,1,0\n", r"loss must be finite"),
+        ("", r"^error: --loss: costs.csv is empty: write a row of costs for each class\n$"),
+        (None, r"there is no file costs.csv"),
+    ],
+)
+def test_a_bad_loss_matrix_is_refused(folder, text, message):
+    if text is not None:
+        Path("costs.csv").write_text(text)
+    result = run("--score", "eer", "--loss", "costs.csv")
+    assert result.exit_code == 2
+    assert re.search(message, result.stderr)
+
+
+@pytest.mark.parametrize("args", [("--score", "eer"), ("--loss", "costs.csv")])
+def test_a_loss_matrix_and_its_score_belong_together(folder, args):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "--loss and --score eer belong together" in result.stderr
+
+
+def test_score_without_target_says_that_it_ignores_one(folder):
+    result = run("--score", "bald", target="nowhere.npy")
+    assert result.exit_code == 0
+    assert result.stderr == "note: --score bald does not look at --target\n"
+    assert len(parse(result.stdout)[0]) == 5
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_archives(folder, pool, val, save):
+    save("one.npz", pool)
+    save("two.npz", val=val, pool=pool)
+    expected = run().stdout
+    assert run(pool="one.npz").stdout == expected
+    assert run(pool="two.npz:pool", target="two.npz:val").stdout == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pool: pool.astype(np.float64),
+        lambda pool: pool.astype(np.longdouble),
+        lambda pool: pool.astype(">f4"),
+        np.asfortranarray,
+    ],
+    ids=["float64", "longdouble", "big-endian", "fortran"],
+)
+def test_any_layout_of_floats(folder, pool, change):
+    expected, _ = parse(run().stdout)
+    np.save("pool.npy", change(pool))
+    assert parse(run().stdout)[0] == expected
+
+
+def test_half_precision(folder, val):
+    half = probabilities(0, N, np.float16)
+    np.save("pool.npy", half)
+    index, values = parse(run(k=str(N)).stdout)
+    np.testing.assert_allclose(values, scores.mell(half, val)[index], rtol=1e-4)
+
+
+def test_ties_fall_to_the_seed(folder):
+    np.save("pool.npy", np.full((N, T, C), 1 / 3, dtype=np.float32))
+    picks = {seed: parse(run("--seed", seed).stdout)[0] for seed in ("0", "1")}
+    assert picks["0"] == parse(run().stdout)[0]
+    assert picks["0"] != picks["1"]
+    assert all(len(set(index)) == 5 for index in picks.values())
+
+
+# How it reads
+
+
+def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkeypatch, val):
+    monkeypatch.setattr(suggest, "CHUNK", 1)
+    seen, done, mell = [], [], scores.mell
+
+    def spy(chunk, target, *, scratch):
+        seen.append(len(chunk))
+        return mell(chunk, target, scratch=scratch)
+
+    monkeypatch.setattr(scores, "mell", spy)
+    mapped = suggest.read("--pool", "pool.npy")
+    assert isinstance(mapped, np.memmap)
+    assert not mapped.flags.writeable
+    suggest.stream(mapped, val, "mell", scratch=1 << 20, advance=done.append)
+    assert seen == [M] * (N // M) + [N % M]
+    assert done == np.cumsum(seen).tolist()
+
+
+def test_memory_bounds_the_chunk(pool):
+    done = []
+    suggest.stream(pool, None, "bald", scratch=4 * 10 * pool[0].nbytes, advance=done.append)
+    assert done == list(range(10, N + 1, 10))
+
+
+@pytest.mark.parametrize("name", ["mell", "bald", "entropy"])
+def test_bad_row_is_counted_from_the_start_of_the_file(folder, monkeypatch, pool, name):
+    monkeypatch.setattr(suggest, "CHUNK", 1)
+    bad = pool.copy()
+    bad[41, 0, 1] = np.nan
+    np.save("pool.npy", bad[:, 0] if name == "entropy" else bad)
+    where = "pool[41, 1] is nan" if name == "entropy" else "pool[41, 0, 1] is nan"
+    result = run("--score", name, "--out", "picks.csv", target=target_for(name))
+    assert_refused(result, where, "must be finite")
+    assert sorted(os.listdir()) == ["pool.npy", "val.npy"]
+
+
+# What it refuses
+
+
+def spoil(path, change):
+    np.save(path, change(np.load(path)))
+
+
+def cut(path, keep):
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[:keep])
+
+
+def flip(path, position):
+    content = bytearray(Path(path).read_bytes())
+    content[position] ^= 0xFF
+    Path(path).write_bytes(content)
+
+
+def archive(**arrays):
+    np.savez("a.npz", **arrays)
+    return {"pool": "a.npz"}
+
+
+def broken_archive(break_it):
+    np.savez_compressed("a.npz", probabilities(0, N))
+    break_it("a.npz")
+    return {"pool": "a.npz"}
+
+
+REFUSALS = {
+    "missing": (lambda: {"pool": "no.npy"}, ["--pool", "no file no.npy", "check the path"]),
+    "missing target": (lambda: {"target": "no.npy"}, ["--target", "no file no.npy"]),
+    "folder": (lambda: {"pool": "."}, ["--pool", "is a folder", "name a file"]),
+    "suffix": (
+        lambda: Path("p.csv").touch() or {"pool": "p.csv"},
+        ["--pool must be a .npy or .npz file, got p.csv", "numpy.save"],
+    ),
+    "empty file": (lambda: cut("pool.npy", 0), ["--pool: pool.npy cannot be read", "numpy.save"]),
+    "cut in the header": (lambda: cut("pool.npy", 40), ["pool.npy cannot be read", "damaged"]),
+    "cut in the data": (lambda: cut("pool.npy", 200), ["pool.npy cannot be read", "damaged"]),
+    "cut target": (lambda: cut("val.npy", 200), ["--target: val.npy cannot be read"]),
+    "not an array": (lambda: Path("pool.npy").write_text("0.2, 0.8") and None, ["cannot be read"]),
+    "broken header": (lambda: flip("pool.npy", 20), ["pool.npy cannot be read"]),
+    "objects": (
+        lambda: np.save("pool.npy", np.array([{}, []], dtype=object)),
+        ["pool.npy cannot be read", "objects", "no plain array"],
+    ),
+    "objects in archive": (
+        lambda: archive(p=np.array([{}], dtype=object)),
+        ["a.npz cannot be read", "allow_pickle=False"],
+    ),
+    "empty archive": (lambda: broken_archive(lambda p: cut(p, 0)), ["a.npz cannot be read"]),
+    "cut archive": (lambda: broken_archive(lambda p: cut(p, 300)), ["a.npz cannot be read"]),
+    "flipped archive": (lambda: broken_archive(lambda p: flip(p, 300)), ["a.npz cannot be read"]),
+    "several arrays": (
+        lambda: archive(a=np.zeros(2), b=np.zeros(2)),
+        ["--pool must be one array, but a.npz holds a, b", "a.npz:a"],
+    ),
+    "no such array": (
+        lambda: archive(a=np.zeros(2)) and {"pool": "a.npz:z"},
+        ["an array 'z'", "a.npz holds a"],
+    ),
+    "no arrays": (lambda: archive(), ["a.npz holds none"]),
+    "k too large": (lambda: {"k": "61"}, ["k = 61", "60 points of the pool", "ask for fewer"]),
+    "k zero": (lambda: {"k": "0"}, ["k must be at least 1, got 0"]),
+    "k negative": (lambda: {"k": "-3"}, ["k must be at least 1, got -3"]),
+    "no target": (
+        lambda: {"target": None},
+        ["--target is needed by --score mell", "data you care about"],
+    ),
+    "integers": (
+        lambda: spoil("pool.npy", lambda p: (p * 9).astype(int)),
+        ["pool must hold probabilities as floats, got int64"],
+    ),
+    "logits": (lambda: spoil("pool.npy", lambda p: 9 * p - 3), ["pool", "logits", "softmax"]),
+    "logs": (lambda: spoil("pool.npy", np.log), ["pool holds log-probabilities", "exp()"]),
+    "NaN in target": (
+        lambda: spoil("val.npy", lambda p: np.where(np.arange(M)[:, None, None] == 3, np.nan, p)),
+        ["target[3, 0, 0] is nan"],
+    ),
+    "logits in target": (lambda: spoil("val.npy", lambda p: 9 * p - 3), ["target", "softmax"]),
+    "no rows": (lambda: spoil("pool.npy", lambda p: p[:0]), ["pool is empty"]),
+    "no draws": (lambda: spoil("pool.npy", lambda p: p[:, 0]), ["pool must have shape [n t c]"]),
+    "no draws in target": (
+        lambda: spoil("val.npy", lambda p: p[:, 0]),
+        ["target must have shape [n t c], got [7, 3]", "stack"],
+    ),
+    "one draw": (lambda: spoil("pool.npy", lambda p: p[:, :1]), ["pool has one draw"]),
+    "other draws": (
+        lambda: spoil("val.npy", lambda p: p[:, 1:]),
+        ["share draws t", "pool is [60, 5, 3], target is [7, 4, 3]", "same draws"],
+    ),
+    "other classes": (
+        lambda: spoil("val.npy", lambda p: p[..., 1:]),
+        ["classes c", "target is [7, 5, 2]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_bad_input_is_one_line_and_leaves_nothing(folder, case):
+    prepare, words = REFUSALS[case]
+    files = prepare() or {}
+    before = sorted(os.listdir())
+    assert_refused(run("--out", "picks.csv", **files), *words)
+    assert sorted(os.listdir()) == before
+
+
+def test_entropy_of_draws_names_the_score_that_takes_them(folder):
+    assert_refused(run("--score", "entropy", target=None), "[60, 5, 3]", "--score entropy_mc")
+
+
+def test_unknown_score_lists_the_choices(folder):
+    result = run("--score", "bold")
+    assert result.exit_code == 2
+    assert all(f"'{name}'" in result.stderr for name in SCORES)
+
+
+def test_unreadable_file_is_one_line(folder, monkeypatch):
+    def deny(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "pool.npy")
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", deny)
+    assert_refused(run(), "pool.npy", "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("no/picks.csv", ["--out: there is no folder no", "create it"]),
+        (".", ["--out must be a file", "is a folder"]),
+        ("pool.npy", ["--out would overwrite the input pool.npy"]),
+        ("link", ["--out would overwrite the input link"]),
+        ("val.npy", ["--out would overwrite the input val.npy"]),
+        ("/dev/null", ["/dev/null is not a regular file", "redirect stdout"]),
+    ],
+)
+def test_bad_out_is_refused_before_any_work(folder, monkeypatch, out, words):
+    monkeypatch.setattr(suggest, "stream", lambda *_: pytest.fail("scored in vain"))
+    Path("link").symlink_to("pool.npy")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert_refused(run("--out", out), *words)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_out_over_an_input_archive_is_refused(folder, pool):
+    np.savez("a.npz", pool=pool)
+    assert_refused(run("--out", "a.npz", pool="a.npz:pool"), "would overwrite the input a.npz")
+
+
+def test_read_only_folder_is_refused_before_any_work(folder, monkeypatch):
+    def deny(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    # Not chmod: root may write anywhere, and tests run as root in containers.
+    monkeypatch.setattr(tempfile, "TemporaryFile", deny)
+    monkeypatch.setattr(suggest, "stream", lambda *_: pytest.fail("scored in vain"))
+    assert_refused(run("--out", "picks.csv"), "--out", "Read-only file system", "choose another")
+
+
+# What it leaves behind
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_full_disk_is_one_line_and_leaves_things_as_they_were(folder, monkeypatch, call, existing):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if existing:
+        Path("picks.csv").write_text("precious")
+    before = sorted(os.listdir())
+    monkeypatch.setattr(os, call, fail)
+    assert_refused(run("--out", "picks.csv"), "picks.csv could not be written", "No space left")
+    assert sorted(os.listdir()) == before
+    assert not existing or Path("picks.csv").read_text() == "precious"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_nothing_is_left_of_an_interrupted_write(folder, monkeypatch, error):
+    def interrupt(_):
+        assert len(os.listdir()) == 3  # the temporary file is there
+        raise error
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(error):
+        files.write(folder / "picks.csv", b"index,score,rank\n")
+    assert sorted(os.listdir()) == ["pool.npy", "val.npy"]
+
+
+def test_out_replaces_and_goes_through_links(folder):
+    Path("picks.csv").write_text("old")
+    Path("link.csv").symlink_to("picks.csv")
+    assert run("--out", "link.csv").exit_code == 0
+    assert Path("link.csv").is_symlink()
+    assert len(parse(Path("picks.csv").read_text())[0]) == 5
+
+
+def test_others_may_read_the_result(folder):
+    run("--out", "picks.csv")
+    Path("plain").touch()
+    assert Path("picks.csv").stat().st_mode == Path("plain").stat().st_mode
+
+
+def test_errors_of_ours_are_not_hidden(folder, monkeypatch):
+    def bug(*_):
+        raise ValueError("a bug, not an input")
+
+    monkeypatch.setattr(suggest, "rank", bug)
+    result = run()
+    assert isinstance(result.exception, ValueError)
+    assert not isinstance(result.exception, InputError)
+
+
+# The program itself
+
+
+def program(*args, before=""):
+    """Run main() in a fresh Python, after the statements of ``before``."""
+    code = f"import os, signal, sys\n{before}\nfrom foresee.cli.app import main\nmain()"
+    return [sys.executable, "-c", code, *args]
+
+
+ARGS = ["suggest", "--pool", "pool.npy", "--target", "val.npy", "-k", "5"]
+
+
+def test_pipe_gets_the_csv_and_the_terminal_gets_the_bar(folder):
+    ours, theirs = pty.openpty()
+    command = [Path(sys.executable).with_name("foresee"), *ARGS]
+    terminal = b""
+    with open("stdout", "w") as stdout:
+        child = subprocess.Popen(
+            command, stdout=stdout, stderr=theirs, env=os.environ | {"TERM": "xterm"}
+        )
+    os.close(theirs)
+    with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        while part := os.read(ours, 1 << 16):
+            terminal += part
+    os.close(ours)
+    assert child.wait() == 0
+    assert b"loading" in terminal
+    assert Path("stdout").read_text() == run().stdout
+
+
+def test_interrupt_while_writing_is_one_line_and_leaves_nothing(folder):
+    before = "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGINT)"
+    command = program(*ARGS, "--out", "picks.csv", before=before)
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stdout, child.stderr) == (130, "", "interrupted\n")
+    assert sorted(os.listdir()) == ["pool.npy", "val.npy"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_full_stdout_is_one_line(folder):
+    with open("/dev/full", "w") as full:
+        child = subprocess.run(
+            [sys.executable, "-m", "foresee.cli", *ARGS],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert child.returncode == 2
+    assert child.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_help_is_quick():
+    before = (
+        "import atexit\n"
+        "heavy = {'torch', 'numba', 'scipy', 'sklearn', 'numpy'}\n"
+        "atexit.register(lambda: print('loaded', sorted(heavy & set(sys.modules))))"
+    )
+    command = program("suggest", "--help", before=before)
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    assert "--target" in child.stdout
+    assert child.stdout.endswith("loaded []\n")

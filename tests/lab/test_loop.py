@@ -1,0 +1,359 @@
+"""The loop: what a round holds, that it can be stopped anywhere, and that its numbers are right."""
+
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import log_loss
+
+import tiny
+from foresee.lab import loop, methods
+from foresee.lab.experiment import Method
+from foresee.lab.loop import Rows, calibration_error, measure, run
+from foresee.scores import bald, entropy, mell
+from foresee.strategies import Badge, Coreset, Random, TopK
+from foresee.testing import LinearPosterior
+from tiny import LINEAR, untimed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STRATEGIES = {
+    "random": Random(),
+    "mell": TopK(mell, LINEAR.candidates, LINEAR.targets),
+    "bald": TopK(bald, targets=0),
+    "entropy": TopK(entropy, point=True),
+    "coreset": Coreset(),
+    "badge": Badge(),
+}
+
+
+@pytest.fixture(params=STRATEGIES)
+def method(request):
+    return Method(request.param, tiny.LinearSampler(), STRATEGIES[request.param])
+
+
+@dataclass
+class Spy:
+    """Keeps what a sampler or a strategy was given, and then does as ``inner`` does."""
+
+    inner: object
+
+    def __post_init__(self):
+        self.calls = []
+
+    def __call__(self, *args):
+        self.calls.append(args)
+        return self.inner(*args)
+
+
+# What a round holds
+
+
+def test_every_round_picks_a_batch_that_was_not_picked_before(method):
+    task = tiny.linear_task()
+    rounds = list(run(LINEAR, method, 0, task))
+    assert [r.number for r in rounds] == [0, 1, 2, 3]
+    assert [len(r.picks) for r in rounds] == [4, 4, 4, 0]
+    assert [r.n_labelled for r in rounds] == [6, 10, 14, 18]
+    picks = [i for r in rounds for i in r.picks]
+    assert len(set(picks)) == len(picks)
+    assert set(picks) <= set(range(LINEAR.n_pool))
+    assert [y for r in rounds for y in r.labels] == task.oracle.answers[picks].tolist()
+
+
+def test_labels_are_bought_once_and_come_from_the_oracle_alone():
+    sampler = Spy(tiny.LinearSampler())
+    task = tiny.linear_task()
+    lies = 1 - task.oracle.answers.clip(max=1)  # whoever peeks at the truth trains on other labels
+    task = replace(task, oracle=tiny.Oracle(lies))
+    rounds = list(run(LINEAR, replace(tiny.MELL, sampler=sampler), 0, task))
+    picks = [i for r in rounds for i in r.picks]
+    assert task.oracle.asked == picks
+    inputs, labels, _ = sampler.calls[-1]
+    np.testing.assert_array_equal(labels, [*task.seed_labels, *lies[picks]])
+    np.testing.assert_array_equal(inputs, np.concatenate([task.seed, task.pool[picks]]))
+
+
+def test_a_strategy_sees_what_is_left_of_the_pool_and_all_that_is_labelled():
+    strategy = Spy(Random())
+    task = tiny.linear_task()
+    rounds = list(run(LINEAR, replace(tiny.RANDOM, strategy=strategy), 0, task))
+    bought = []
+    for (view, size, _), found in zip(strategy.calls, rounds, strict=False):
+        assert size == LINEAR.n_query
+        left = np.setdiff1d(np.arange(LINEAR.n_pool), bought)
+        np.testing.assert_array_equal(view.pool[:], task.pool[left])
+        np.testing.assert_array_equal(view.labels[LINEAR.n_seed :], task.oracle.answers[bought])
+        assert view.val is task.val
+        bought += found.picks
+    assert len(strategy.calls) == LINEAR.rounds
+
+
+@pytest.mark.parametrize(
+    ("pool", "rounds", "batches"),
+    [
+        (10, 5, [4, 4, 2, 0]),
+        (8, 5, [4, 4, 0]),
+        (8, 2, [4, 4, 0]),
+        (3, 2, [3, 0]),
+        (0, 2, [0]),
+        (30, 0, [0]),
+    ],
+)
+def test_a_pool_that_runs_dry_ends_the_trial(pool, rounds, batches):
+    experiment = replace(LINEAR, n_pool=pool, rounds=rounds)
+    task = tiny.linear_task(experiment)
+    found = list(run(experiment, tiny.MELL, 0, task))
+    assert [len(r.picks) for r in found] == batches
+    assert sorted(task.oracle.asked) == sorted(set(task.oracle.asked))
+    assert list(run(experiment, tiny.MELL, 0, task, found)) == []
+
+
+def test_a_class_that_the_seed_set_lacks(method):
+    task = tiny.linear_task()
+    rounds = list(run(LINEAR, method, 0, replace(task, seed_labels=np.zeros(6, np.int64))))
+    assert len(rounds) == LINEAR.rounds + 1
+
+
+def test_a_class_that_the_seed_set_lacks_in_a_network():
+    task = tiny.digits_task()
+    rare = replace(task, seed_labels=task.seed_labels % 3)
+    rounds = list(run(tiny.DIGITS, tiny.digits_method("MELL"), 0, rare))
+    assert [len(r.picks) for r in rounds] == [5, 5, 0]
+    assert all(np.isfinite([r.log_loss, r.brier, r.train_loss]).all() for r in rounds)
+
+
+# Randomness
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_trial_stopped_after_any_round_ends_like_a_whole_one(method, seed):
+    task = tiny.linear_task()
+    whole = untimed(run(LINEAR, method, seed, task))
+    for done in range(len(whole) + 1):
+        assert untimed(run(LINEAR, method, seed, task, whole[:done])) == whole[done:]
+
+
+def test_a_network_stopped_after_any_round_ends_like_a_whole_one():
+    task, method = tiny.digits_task(), tiny.digits_method("BALD")
+    whole = untimed(run(tiny.DIGITS, method, 0, task))
+    for done in range(1, len(whole)):
+        assert untimed(run(tiny.DIGITS, method, 0, task, whole[:done])) == whole[done:]
+
+
+def test_global_randomness_neither_matters_nor_changes():
+    outcomes = []
+    for state in (1, 2):
+        np.random.seed(state)  # noqa: NPY002
+        torch.manual_seed(state)
+        before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+        outcomes.append(
+            untimed(run(tiny.DIGITS, tiny.digits_method("BADGE"), 0, tiny.digits_task()))
+        )
+        after = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+        assert before == after
+    assert outcomes[0] == outcomes[1]
+
+
+def test_methods_of_a_seed_draw_the_same_numbers_and_rounds_and_seeds_others():
+    def numbers(strategy, seed):
+        spies = Spy(tiny.LinearSampler()), Spy(strategy)
+        list(run(LINEAR, Method("any", *spies), seed, tiny.linear_task()))
+        return [[str(call[2].bit_generator.seed_seq.entropy) for call in s.calls] for s in spies]
+
+    one, other = numbers(Random(), 0), numbers(STRATEGIES["mell"], 0)
+    assert one == other
+    streams = [stream for part in one + numbers(Random(), 1) for stream in part]
+    assert len(set(streams)) == len(streams) == 2 * (2 * LINEAR.rounds + 1)
+
+
+def test_all_methods_of_a_seed_start_from_the_same_model():
+    experiment = replace(tiny.DIGITS, loss=tuple(map(tuple, 1 - np.eye(10))))
+    task = tiny.digits_task(experiment)
+    firsts = {}
+    for name in methods.METHODS:
+        first = next(run(experiment, tiny.digits_method(name, experiment), 0, task))
+        firsts[name] = replace(
+            first, seconds=(), picks=(), labels=(), promise=None, promise_pool=None
+        )
+    assert "MELL_MCMC" in firsts
+    assert firsts == dict.fromkeys(firsts, firsts["Random"])
+    other = next(run(experiment, tiny.digits_method("Random", experiment), 1, task))
+    assert other.train_loss != firsts["Random"].train_loss
+
+
+# Numbers
+
+
+@pytest.fixture(params=[2, 10])
+def predictions(request):
+    rng = np.random.default_rng(request.param)
+    probs = rng.dirichlet(np.full(request.param, 0.5), 300)
+    return probs, rng.integers(request.param, size=300)
+
+
+def test_metrics_agree_with_plain_computations(predictions):
+    probs, labels = predictions
+    n, c = probs.shape
+    found = measure(probs, labels)
+    assert found["accuracy"] == np.mean([probs[i].argmax() == labels[i] for i in range(n)]).round(
+        12
+    )
+    assert found["log_loss"] == pytest.approx(log_loss(labels, probs, labels=range(c)), rel=1e-10)
+    brier = sum((probs[i, k] - (labels[i] == k)) ** 2 for i in range(n) for k in range(c))
+    assert found["brier"] == pytest.approx(brier / n, rel=1e-10)
+    assert found["calibration_error"] == pytest.approx(plain_ece(probs, labels), rel=1e-10)
+    assert "cost" not in found
+
+
+def plain_ece(probs, labels):
+    error = 0.0
+    for k in range(15):
+        low, high = k / 15, (k + 1) / 15
+        inside = [
+            (p.max(), p.argmax() == y)
+            for p, y in zip(probs, labels, strict=True)
+            if low <= p.max() < high or (p.max() == high == 1)
+        ]
+        if inside:
+            confidence, right = np.mean(inside, axis=0)
+            error += len(inside) / len(labels) * abs(confidence - right)
+    return error
+
+
+def test_cost_is_that_of_the_cheapest_action(predictions):
+    probs, labels = predictions
+    c = probs.shape[1]
+    loss = np.random.default_rng(0).random((c, c + 2))  # more actions than classes: to ask a doctor
+    cost = 0.0
+    for p, y in zip(probs, labels, strict=True):
+        expected = [sum(p[k] * loss[k, a] for k in range(c)) for a in range(c + 2)]
+        cost += loss[y, int(np.argmin(expected))]
+    found = measure(probs, labels, tuple(map(tuple, loss)))
+    assert found["cost"] == pytest.approx(cost / len(labels), rel=1e-10)
+    assert measure(probs, labels, 1 - np.eye(c))["cost"] == pytest.approx(1 - found["accuracy"])
+
+
+def test_tensors_and_arrays_measure_alike(predictions):
+    probs, labels = predictions
+    exact = measure(probs.astype(np.float32), labels)
+    assert measure(torch.from_numpy(probs).float(), labels) == exact
+
+
+def test_a_certain_error_costs_a_finite_log_loss():
+    found = measure(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([1, 0]))
+    assert found["log_loss"] == pytest.approx(-np.log(np.finfo(np.float32).tiny) / 2)
+    assert (found["brier"], found["accuracy"], found["calibration_error"]) == (1.0, 0.5, 0.5)
+
+
+def test_confidence_of_one_falls_in_the_last_bin():
+    assert calibration_error(np.ones(4), np.array([True] * 3 + [False])) == pytest.approx(0.25)
+
+
+def test_a_round_reports_the_model_of_its_start():
+    task = tiny.linear_task()
+    sampler = Spy(tiny.LinearSampler())
+    first, second, *_ = run(LINEAR, replace(tiny.RANDOM, sampler=sampler), 0, task)
+    seen = zip(sampler.calls, (first, second), strict=False)
+    for (inputs, labels, _), found in seen:
+        rng = loop.generator(0, found.number, "train")
+        model = tiny.LinearSampler()(inputs, labels, rng)
+        assert found.accuracy == np.mean(model.point(task.test).argmax(1) == task.test_labels)
+        assert found.n_labelled == len(labels)
+
+
+# Time
+
+
+def test_seconds_of_a_stage_are_its_own(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    @dataclass(frozen=True)
+    class Slow(LinearPosterior):
+        seconds: float = 30.0  # of the sampler's hundred were spent on draws
+
+        def predict(self, inputs):
+            clock.now += 0.25
+            return super().predict(inputs)
+
+        def point(self, inputs):
+            clock.now += 2.0
+            return super().point(inputs)
+
+    def sampler(inputs, labels, rng):
+        clock.now += 100.0
+        return Slow(tiny.LinearSampler()(inputs, labels, rng).weights)
+
+    def score(pool, val):
+        clock.now += 8.0
+        return mell(pool, val)
+
+    class SlowTopK(TopK):
+        def __call__(self, *args):
+            picks = super().__call__(*args)
+            clock.now += 4.0
+            return picks
+
+    def oracle(picks):
+        clock.now += 1000.0  # people take their time, and it is none of ours
+        return task.oracle(picks)
+
+    # One chunk of a single candidate, then one of the rest: two predictions, two scores.
+    strategy = SlowTopK(score, LINEAR.candidates, LINEAR.targets)
+    task = tiny.linear_task()
+    method = Method("slow", sampler, strategy)
+    rounds = list(run(LINEAR, method, 0, replace(task, oracle=oracle)))
+    for found in rounds[:-1]:
+        stages = dict(found.seconds)
+        promise = stages.pop("promise")
+        assert promise % 0.25 == 0
+        assert stages == {"train": 70.0, "sample": 30.75, "test": 2.0, "score": 16.0, "select": 4.0}
+    assert dict(rounds[-1].seconds) == {"train": 70.0, "sample": 30.0, "test": 2.0}
+    total = sum(seconds for r in rounds for _, seconds in r.seconds)
+    assert total == clock.now - 1000 * len(rounds)
+
+
+def test_seconds_add_up_to_no_more_than_the_whole():
+    task, method = tiny.digits_task(), tiny.digits_method("MELL")
+    start = time.perf_counter()
+    rounds = list(run(tiny.DIGITS, method, 0, task))
+    whole = time.perf_counter() - start
+    seconds = [value for r in rounds for _, value in r.seconds]
+    assert min(seconds) >= 0
+    assert sum(seconds) <= whole
+
+
+# Rows
+
+
+def test_a_model_sees_plain_arrays_and_never_the_whole_pool(monkeypatch):
+    badge = Method("badge", tiny.LinearSampler(), Badge())
+    whole = untimed(run(LINEAR, badge, 0, tiny.linear_task()))
+    monkeypatch.setattr(loop, "_PART", 7)
+    seen = []
+
+    class Watched(LinearPosterior):
+        def embed(self, inputs):
+            seen.append((type(inputs), len(inputs)))
+            return super().embed(inputs)
+
+    def sampler(*args):
+        return Watched(tiny.LinearSampler()(*args).weights)
+
+    assert untimed(run(LINEAR, replace(badge, sampler=sampler), 0, tiny.linear_task())) == whole
+    assert seen[:5] == [(np.ndarray, n) for n in (7, 7, 7, 7, 2)]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_rows_are_the_pool_without_what_was_bought(kind):
+    pool = np.arange(24.0).reshape(6, 4)
+    rows = Rows(kind(pool), np.array([5, 0, 3]))
+    assert len(rows) == 3
+    np.testing.assert_array_equal(rows[1:], pool[[0, 3]])
+    np.testing.assert_array_equal(rows[np.array([2, 0])], pool[[3, 5]])
+    np.testing.assert_array_equal(np.asarray(rows), pool[[5, 0, 3]])
+    assert type(rows[:]) is type(kind(pool))

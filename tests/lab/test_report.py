@@ -1,0 +1,175 @@
+import csv
+import math
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from foresee.lab.report import area_under_curve, published, win_tie_loss
+from foresee.lab.report.statistics import (
+    Auc,
+    Tally,
+    effective_classes,
+    labels_needed,
+    mean_std,
+    paired,
+    paired_win_tie_loss,
+)
+
+DATA = Path(__file__).parents[1] / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "paper" / "auc.csv"
+
+
+def rows(name):
+    with open(DATA / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_papers_win_tie_loss_table():
+    aucs = {}
+    for row in rows("auc.csv"):
+        if row["mean_auc"]:  # BADGE did not finish everywhere
+            experiment = aucs.setdefault((row["dataset"], row["shift"]), {})
+            experiment[row["method"]] = Auc(float(row["mean_auc"]), float(row["std_auc"]))
+    assert len(aucs) == 14
+    published = {
+        row["mell_against"]: Tally(int(row["wins"]), int(row["ties"]), int(row["losses"]))
+        for row in rows("win_tie_loss.csv")
+    }
+    assert win_tie_loss(aucs, "MELL") == published
+
+
+@pytest.mark.parametrize(("gap", "wins"), [(2.0, 0), (2.001, 1)])
+def test_a_win_needs_more_than_the_two_deviations(gap, wins):
+    aucs = {"any": {"ours": Auc(80 + gap, 1.0), "theirs": Auc(80.0, 1.0)}}
+    assert win_tie_loss(aucs, "ours")["theirs"] == Tally(wins, 1 - wins, 0)
+    assert win_tie_loss(aucs, "theirs")["ours"] == Tally(0, 1 - wins, wins)
+
+
+def test_area_of_a_cubic_is_exact():
+    n = np.arange(100, 1000, 100)  # 9 points: Simpson's rule integrates cubics exactly
+    curve = 0.3 + 1e-9 * (n - 100.0) ** 3
+    assert area_under_curve(n, curve) == pytest.approx(0.3 + 1e-9 * 800**3 / 4, rel=1e-12)
+
+
+def test_area_of_a_flat_curve_is_its_height():
+    assert area_under_curve([200, 280, 360, 440], [0.9] * 4) == pytest.approx(0.9)
+
+
+def test_the_published_figures_are_the_papers():
+    assert len(published.aucs()) == 14 * 8 - 5  # BADGE did not finish everywhere
+    assert published.aucs()["mnist", True, "Entropy"] == Auc(84.06, 3.54)
+    assert published.order("method")[:3] == ["MELL", "MEZL", "Random"]
+    kept = (files("foresee.lab.report") / "paper_auc.csv").read_bytes()
+    assert kept == (DATA / "auc.csv").read_bytes()
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared folder beside the repository")
+def test_the_published_figures_are_those_of_the_shared_folder():
+    assert (files("foresee.lab.report") / "paper_auc.csv").read_bytes() == SHARED.read_bytes()
+
+
+def test_one_seed_has_no_deviation_and_wins_nothing():
+    assert mean_std([0.5]).mean == 0.5
+    assert math.isnan(mean_std([0.5]).std)
+    aucs = {"any": {"ours": Auc(90.0, math.nan), "theirs": Auc(10.0, 0.1)}}
+    assert win_tie_loss(aucs, "ours")["theirs"] == Tally(0, 0, 0)
+
+
+def test_the_paired_test_of_a_worked_example():
+    # Differences 1, 2, 3, 2: mean 2, sd √(2/3), t = 2 / (√(2/3) / 2) = 2√6 with 3 degrees.
+    result = paired({0: 2.0, 1: 4.0, 2: 6.0, 3: 5.0}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 3.0, 9: 0.0})
+    assert result.seeds == 4
+    assert result.difference == pytest.approx(2.0)
+    assert result.p == pytest.approx(0.016277, abs=1e-6)
+
+
+def test_the_paired_test_is_scipys():
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 10):
+        ours, theirs = rng.normal(size=(2, n))
+        result = paired(dict(enumerate(ours)), dict(enumerate(theirs)))
+        assert result.p == pytest.approx(ttest_rel(ours, theirs).pvalue)
+        assert result.difference == pytest.approx((ours - theirs).mean())
+
+
+def test_the_paired_test_without_spread():
+    ours = {0: 0.5, 1: 0.6, 2: 0.7}
+    assert paired(ours, ours).p == 1.0
+    assert paired(ours, {seed: area - 0.1 for seed, area in ours.items()}).p == 0.0
+    assert paired(ours, {0: 0.1}) is None
+    assert paired(ours, {}) is None
+
+
+def test_a_paired_win_needs_significance_and_counts_each_experiment_once():
+    seeds = range(6)
+    base = {seed: 0.8 + 0.05 * seed for seed in seeds}  # seeds differ more than methods do
+    better = {seed: area + 0.01 + 0.001 * (seed % 2) for seed, area in base.items()}
+    same = {seed: area + 0.01 * (-1) ** seed for seed, area in base.items()}
+    areas = {
+        "one": {"ours": better, "theirs": base},
+        "two": {"ours": same, "theirs": base},
+        "three": {"ours": base, "theirs": better},
+        "four": {"ours": better},
+        "five": {"ours": better, "theirs": {0: 0.1}},
+    }
+    assert paired_win_tie_loss(areas, "ours") == {"theirs": Tally(1, 1, 1)}
+    means = {name: {m: mean_std(a.values()) for m, a in row.items()} for name, row in areas.items()}
+    assert win_tie_loss(means, "ours") == {"theirs": Tally(0, 3, 0)}, "the paper's rule sees none"
+
+
+@pytest.mark.parametrize(("gaps", "wins"), [((1.0, 2.0, 3.0), 0), ((1.0, 2.0, 3.0, 2.0), 1)])
+def test_a_paired_win_is_below_one_in_twenty(gaps, wins):  # p = 0.074 and p = 0.016
+    areas = {"any": {"ours": dict(enumerate(gaps)), "theirs": dict.fromkeys(range(4), 0.0)}}
+    assert paired_win_tie_loss(areas, "ours")["theirs"] == Tally(wins, 1 - wins, 0)
+
+
+def test_wins_and_losses_mirror_by_both_rules():
+    rng = np.random.default_rng(1)
+    areas = {
+        f"experiment {e}": {
+            m: dict(enumerate(rng.normal(0.8 + 0.01 * i, 0.01, 5))) for i, m in enumerate("abc")
+        }
+        for e in range(20)
+    }
+    means = {name: {m: mean_std(a.values()) for m, a in row.items()} for name, row in areas.items()}
+    for table, rule in ((areas, paired_win_tie_loss), (means, win_tie_loss)):
+        for one, other in ("ab", "bc", "ca"):
+            forth, back = rule(table, one)[other], rule(table, other)[one]
+            assert forth == Tally(back.losses, back.ties, back.wins)
+            assert sum(forth) == 20
+            assert forth.wins + forth.losses > 0
+
+
+@pytest.mark.parametrize(
+    ("goal", "labels"), [(0.5, 100), (0.4, 100), (0.6, 150), (0.8, 300), (0.75, 250), (0.81, None)]
+)
+def test_labels_needed(goal, labels):
+    found = labels_needed([100, 200, 300], [0.5, 0.7, 0.8], goal)
+    assert math.isnan(found) if labels is None else found == pytest.approx(labels)
+
+
+def test_labels_needed_is_the_first_crossing_of_a_dense_curve():
+    rng = np.random.default_rng(2)
+    sizes = np.arange(0, 1100, 100)
+    dense = np.arange(0, 1000.05, 0.1)
+    for _ in range(20):
+        curve = np.cumsum(rng.normal(0.05, 0.1, len(sizes)))
+        goal = rng.uniform(curve[0], curve.max())
+        first = dense[np.argmax(np.interp(dense, sizes, curve) >= goal)]
+        assert labels_needed(sizes, curve, goal) == pytest.approx(first, abs=0.11)
+
+
+def test_labels_needed_steps_over_what_is_not_known():
+    assert labels_needed([100, 200, 300], [0.4, math.nan, 0.6], 0.5) == pytest.approx(200)
+    assert math.isnan(labels_needed([100], [math.nan], 0.5))
+
+
+def test_effective_classes():
+    assert effective_classes([7] * 10) == pytest.approx(10)
+    assert effective_classes([5, 0, 0]) == pytest.approx(1)
+    shares = np.array([0.5, 0.25, 0.25])
+    assert effective_classes(shares) == pytest.approx(2**1.5)

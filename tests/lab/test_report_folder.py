@@ -1,0 +1,372 @@
+import base64
+import csv
+import json
+import math
+import re
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+from PIL import Image
+from test_report_study import HEADER, TOY, trial
+
+from foresee.errors import InputError
+from foresee.lab import report, store
+from foresee.lab.report.words import THIN
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def full():
+    """Two experiments; promises, costs, an unfinished trial, a plateau, a method that is absent."""
+    shift = replace(TOY, dataset="MNIST", shift=True, budget=0.05, loss=((0.0, 1.0), (2.0, 0.0)))
+    trials = [
+        trial(method, seed, (0.5, 0.6 + 0.01 * seed, 0.7 + 0.02 * i), shift)
+        for i, method in enumerate(("MELL", "Random", "BADGE"))
+        for seed in range(3)
+    ]
+    trials = [
+        replace(t, rounds=tuple(replace(r, cost=2 * r.brier, promise_pool=0.3) for r in t.rounds))
+        for t in trials
+    ]
+    promising = (replace(r, promise=0.2 if r.picks else None) for r in trials[0].rounds)
+    trials[0] = replace(trials[0], rounds=tuple(promising))
+    return [
+        *trials,
+        trial("MELL", 0, (0.4, 0.5), finished=False),
+        trial("Random", 0, train_loss=(0.01, 0.693, 0.01), train_accuracy=(1.0, 0.5, 1.0)),
+    ]
+
+
+def read(folder, name):
+    with open(folder / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_folder_holds_every_table_and_picture(tmp_path):
+    heard = []
+    index = report.write(full(), tmp_path / "a" / "b", lambda done, of: heard.append((done, of)))
+    assert index == tmp_path / "a" / "b" / "index.html"
+    assert {path.name for path in index.parent.iterdir()} == {
+        *("auc.csv", "auc.tex", "balance.csv", "balance.tex", "cost.csv", "cost.tex", "curves.csv"),
+        *(
+            "health.csv",
+            "health.tex",
+            "paired.csv",
+            "saturation.csv",
+            "saturation.tex",
+            "time.csv",
+            "time.tex",
+        ),
+        *("win_tie_loss.csv", "win_tie_loss.tex", "index.html"),
+        *(f"{kind}-mnist-shift.png" for kind in ("curves", "time", "balance")),
+        *(f"{kind}-toy-noshift.png" for kind in ("curves", "time", "balance")),
+    }
+    assert heard == [(done, 9) for done in range(1, 10)]
+    for path in index.parent.glob("*.png"):
+        size, colours = looks(path)
+        assert min(size) > 200, path
+        assert colours > 20, path
+
+
+def looks(path):
+    with Image.open(path) as image:
+        return image.size, len(image.convert("RGB").getcolors(maxcolors=2**24))
+
+
+def test_the_tables_hold_what_was_measured(tmp_path):
+    report.write(full(), tmp_path)
+    first = read(tmp_path, "auc.csv")[0]
+    assert (first["experiment"], first["method"], first["seeds"]) == ("mnist-shift", "MELL", "3")
+    # Simpson: (0.5 + 4 (0.6 + 0.01 seed) + 0.7) / 6, mean over seeds 0, 1, 2.
+    assert float(first["mean_auc"]) == pytest.approx(100 * (1.2 + 4 * 0.61) / 6)
+    assert float(first["std_auc"]) == pytest.approx(100 * 0.04 / 6)
+    assert (first["paper_mean_auc"], first["paper_std_auc"]) == ("91.96", "0.52")
+    assert [row["experiment"] for row in read(tmp_path, "cost.csv")] == ["mnist-shift"] * 3
+    (health,) = read(tmp_path, "health.csv")
+    assert (health["method"], health["round"], health["problem"]) == ("Random", "1", "plateau")
+    curves = read(tmp_path, "curves.csv")
+    last = [r for r in curves if r["experiment"] == "toy-noshift" and r["metric"] == "accuracy"]
+    assert [(r["method"], r["n_labelled"]) for r in last[:2]] == [("MELL", "10"), ("MELL", "20")]
+    assert last[0]["std"] == "", "one seed has no deviation"
+    tallies = {tuple(row.values())[:3]: row["wins"] for row in read(tmp_path, "win_tie_loss.csv")}
+    assert tallies["paper", "BADGE", "MELL"] == "0", "seeds differ as much as methods"
+    assert tallies["paired", "BADGE", "MELL"] == "1", "but at every seed alike"
+    pairs = {(row["method"], row["against"]): row for row in read(tmp_path, "paired.csv")}
+    assert float(pairs["MELL", "BADGE"]["mean_difference"]) == pytest.approx(-100 * 0.04 / 6)
+    assert float(pairs["MELL", "BADGE"]["p"]) == 0.0
+    times = read(tmp_path, "time.csv")[0]
+    assert [times[name] for name in ("train", "select", "sample")] == ["2.0", "1.0", ""]
+    assert times["total"] == "3.5"
+    balance = read(tmp_path, "balance.csv")[0]
+    assert (balance["class"], balance["share"]) == ("0", "0.5")
+    assert float(balance["effective_classes"]) == pytest.approx(2)
+
+
+def test_latex_says_what_the_page_says(tmp_path):
+    report.write(full(), tmp_path)
+    auc, balance, health, cost = (
+        (tmp_path / f"{name}.tex").read_text() for name in ("auc", "balance", "health", "cost")
+    )
+    ours, theirs = auc[auc.index("MNIST, shift") :].splitlines()[:2]
+    assert ours.startswith(r"MNIST, shift & 60.67 $\pm$ 0.67 &")
+    assert theirs.startswith(r"in the paper & 91.96 $\pm$ 0.52 &")
+    assert auc.count("in the paper") == 1, "the toy is not the paper's"
+    assert r"MNIST, shift & MELL & 2.0 of 2 & 0 \% \\" in balance
+    assert r"MNIST, shift & Random & 2.0 of 2 & -- \\" in balance
+    assert r"toy, no shift & Random & plateau & 0 & 1 & 20 & 50.0 \% & 0.693 & 60.0 \%" in health
+    assert "MNIST, shift" in cost
+    assert "toy" not in cost
+    report.write([trial()], tmp_path / "healthy")
+    assert not {"health.tex", "cost.tex"} & {p.name for p in (tmp_path / "healthy").iterdir()}
+
+
+def test_latex_is_escaped(tmp_path):
+    report.write([trial("Entropy_MC"), trial("50 % & more")], tmp_path)
+    text = (tmp_path / "auc.tex").read_text()
+    assert r"Entropy\_MC & 50 \% \& more \\" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    report.write(full(), tmp_path)
+    assert r"$\pm$" in (tmp_path / "auc.tex").read_text()
+    for path in tmp_path.glob("*.tex"):
+        code = [line for line in path.read_text().splitlines() if not line.startswith("%")]
+        assert all(line.isascii() for line in code), path
+
+
+def test_the_same_trials_give_the_same_files(tmp_path):
+    for name in ("one", "two"):
+        report.write(full(), tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+ODD = {
+    "one seed": [trial()],
+    "one round": [trial(accuracy=(0.5,))],
+    "no round": [trial(accuracy=(), finished=False)],
+    "begun": [trial(accuracy=(0.5,), finished=False), trial("BALD", accuracy=())],
+    "nan": [trial(accuracy=(math.nan,) * 3, log_loss=(math.inf,) * 3, train_loss=(math.nan,) * 3)],
+    "a gap": [trial(seed=s, accuracy=(0.5, math.nan, 0.5)) for s in (0, 1)],
+    "no health": [
+        trial(seed=s, train_accuracy=(None,) * 3, train_loss=(None,) * 3) for s in (0, 1)
+    ],
+    "flat and timeless": [trial(seed=s, accuracy=(0,) * 3, seconds=((),) * 3) for s in (0, 1)],
+    "odd promises": [trial(promise=(math.nan, -0.1, None), promise_pool=(math.inf, 0.0, 0.0))],
+    "many classes": [trial(experiment=replace(TOY, classes=200, n_pool=10**6))],
+    "no header": [replace(trial(), header={})],
+}
+
+
+@pytest.mark.parametrize("trials", ODD.values(), ids=ODD)
+def test_a_report_is_written_of_any_run(trials, tmp_path):
+    page = report.write(trials, tmp_path).read_text()
+    embedded = re.search(r'id="data">(.*?)</script>', page, re.S)[1]
+    data = json.loads(embedded, parse_constant=pytest.fail)  # JSON has no NaN
+    assert len(data["experiments"]) == 1
+
+
+def test_text_from_files_cannot_become_markup(tmp_path):
+    evil = '</script><img src=x onerror=alert(1)>"&'
+    setup = replace(TOY, dataset=evil, network=evil)
+    made = replace(trial(evil, experiment=setup), header={"device": evil, "versions": {evil: evil}})
+    page = report.write([made], tmp_path).read_text()
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    assert all(path.parent == tmp_path for path in tmp_path.rglob("*"))
+
+
+def test_the_page_asks_for_nothing_outside_itself(tmp_path):
+    page = report.write(full(), tmp_path).read_text()
+    addresses = set(re.findall(r"(?:https?:)?//[\w.]+[^\s\"']*", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}, "the name of SVG, which nobody fetches"
+    assert not re.findall(r"<link|<iframe|@import|url\(|src=\"(?!data:)|fetch\(|XMLHttp", page)
+    assert "default-src 'none'" in page
+
+
+def test_the_page_says_what_was_run_and_what_is_missing(tmp_path):
+    page = report.write(full(), tmp_path).read_text().replace(THIN, " ")
+    for text in (
+        "3 methods on 2 experiments",
+        "10 of 11 finished",
+        "Networks were trained for 5 % of the paper’s iterations in MNIST, shift.",
+        "MELL seed 0 is at 2 of 3 rounds; BADGE absent.",
+        '<span class="paper">91.96 ± 0.52</span>',
+        "not reached",
+        "torch 2.13.0",
+    ):
+        assert text in page, text
+
+
+def test_pictures_are_embedded_and_other_files_are_not(tmp_path):
+    made = [trial(m, seed, folder=tmp_path / "runs") for m in ("MELL", "BALD") for seed in (0, 1)]
+    made[0].path.parent.mkdir(parents=True)
+    made[1].path.with_suffix(".png").write_bytes(PIXEL)
+    made[2].path.with_suffix(".png").write_bytes(b"not a picture")
+    page = report.write(made, tmp_path / "report").read_text()
+    assert page.count(base64.b64encode(PIXEL).decode()) == 1
+    assert "the first picks of MELL, seed 1" in page
+    assert "the first picks of BALD" not in page
+    (size, _) = looks(tmp_path / "report" / "picks-toy-noshift.png")
+    assert size[0] > 1000
+    made[2].path.with_suffix(".png").write_bytes(PIXEL[:30])
+    assert "the first picks of BALD" not in report.write(made, tmp_path / "cut").read_text()
+
+
+def test_trials_come_from_a_store(tmp_path):
+    for made in full():
+        path = tmp_path / "runs" / made.experiment.name / made.path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = {**HEADER, "kind": "header", "format": 1, "experiment": asdict(made.experiment)}
+        lines = [{**header, "method": {"name": made.method}, "seed": made.seed}]
+        lines += [{"kind": "round", **asdict(r), "seconds": dict(r.seconds)} for r in made.rounds]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report.write(store.trials(tmp_path / "runs"), tmp_path / "stored")
+    report.write(full(), tmp_path / "direct")
+    stored, direct = tmp_path / "stored", tmp_path / "direct"
+    for path in stored.iterdir():
+        assert path.read_bytes() == (direct / path.name).read_bytes(), path.name
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="must be a folder"):
+        report.write([trial()], tmp_path / "file")
+    with pytest.raises(InputError, match="could not be written"):
+        report.write([trial()], tmp_path / "file" / "below")
+
+
+def test_a_crash_leaves_the_old_page_and_no_rubbish(tmp_path, monkeypatch):
+    index = report.write([trial()], tmp_path)
+    before = index.read_bytes()
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full_disk)
+    with pytest.raises(InputError, match=r"No space left.*make room"):
+        report.write(full(), tmp_path)
+    assert index.read_bytes() == before
+    assert not list(tmp_path.glob(".foresee-*"))
+
+
+@pytest.fixture
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+def opened(browser, index, width=1280):
+    """The page in a browser, and what went wrong there so far: messages, errors, requests."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url))
+    page.goto(index.as_uri())
+    problems.remove(index.as_uri())
+    return page, problems
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_works_in_a_browser(browser, width, tmp_path):
+    page, problems = opened(browser, report.write(full(), tmp_path), width)
+    lines = page.locator("#mnist-shift .curves .line")
+    assert lines.count() == 3
+    for i in range(3):
+        box = lines.nth(i).bounding_box()
+        assert box["width"] > 100
+        assert box["height"] > 20
+    assert page.evaluate("document.documentElement.scrollWidth") == width, "nothing sticks out"
+
+    key = page.locator(".key", has_text="Random")
+    key.click()
+    assert key.get_attribute("aria-pressed") == "false"
+    assert lines.count() == 2
+    assert page.locator("#mnist-shift .curves .series[data-method='1']").count() == 0
+    page.locator("#show-all").click()
+    assert lines.count() == 3
+
+    chart = page.locator("#mnist-shift .curves")
+    chart.scroll_into_view_if_needed()
+    chart.hover(position={"x": 60, "y": 120})
+    tip = chart.locator(".tip")
+    assert tip.is_visible()
+    assert "10 labels" in tip.inner_text()
+    assert "50.00" in tip.inner_text()
+
+    page.select_option("#metric", "cost")
+    assert chart.locator(".title").first.text_content() == "Cost"
+    assert page.locator("#toy-noshift .curves").inner_text() == "Cost: not recorded"
+    assert page.locator("#mnist-shift .scatter circle").count() == 2
+    assert page.locator("#mnist-shift .remaining .line").count() == 3
+    assert problems == []
+
+
+def eventually(page, expression):
+    """Ask until it is true: the page's own policy forbids Playwright to ask from within."""
+    for _ in range(400):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never true: {expression}")
+
+
+def test_the_menu_follows_the_page(browser, tmp_path):
+    page, problems = opened(browser, report.write(full(), tmp_path))
+    menu = page.locator("#jump")
+    at_top = "Math.abs(document.getElementById('{}').getBoundingClientRect().top - 86) < 3"
+    assert menu.input_value() == "mnist-shift"
+    page.locator("#toy-noshift .meta").evaluate("meta => meta.scrollIntoView()")
+    eventually(page, "document.getElementById('jump').value === 'toy-noshift'")
+    menu.dispatch_event("pointerdown")
+    assert menu.input_value() == "", "so that choosing the same is a change"
+    assert menu.evaluate("menu => menu.selectedOptions[0].textContent") == "toy, no shift"
+    menu.select_option("toy-noshift")
+    eventually(page, at_top.format("toy-noshift"))
+    menu.select_option("mnist-shift")
+    eventually(page, at_top.format("mnist-shift"))
+    eventually(page, "document.getElementById('jump').value === 'mnist-shift'")
+    assert problems == []
+
+
+@pytest.mark.parametrize("width", [1920, 1280, 390])
+def test_wide_tables_use_the_window_and_no_more(browser, width, tmp_path):
+    many = [trial(f"a_long_name_{i}", seed) for i in range(15) for seed in (0, 1)]
+    page, problems = opened(browser, report.write(many, tmp_path), width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for table in page.locator("section > .scroll, .rival-tables > .scroll").all():
+        box = table.bounding_box()
+        assert 0 < box["x"] < box["x"] + box["width"] < width
+    box = page.locator("#auc .scroll").bounding_box()
+    assert box["width"] > 0.9 * width - 1, "as much as there is"
+    assert problems == []
+
+
+def test_odd_runs_work_in_a_browser(browser, tmp_path):
+    trials = [
+        replace(each, experiment=replace(each.experiment, dataset=f"odd {i}"))
+        for i, group in enumerate(ODD.values())
+        for each in group
+    ]
+    page, problems = opened(browser, report.write(trials, tmp_path))
+    for metric in page.locator("#metric option").all():
+        page.select_option("#metric", metric.get_attribute("value"))
+        assert page.locator(".curves svg, .curves .empty").count() == len(ODD)
+        assert "NaN" not in page.locator("#experiments").inner_html()
+    assert problems == []

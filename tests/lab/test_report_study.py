@@ -1,0 +1,284 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from foresee.errors import InputError
+from foresee.lab.experiment import Experiment, Round
+from foresee.lab.report import auc_table
+from foresee.lab.report.caveats import absent, cautions, fit, shortened, unfinished, unhealthy
+from foresee.lab.report.measures import (
+    ACCURACY,
+    COST,
+    METRICS,
+    areas,
+    aucs,
+    curve,
+    gain,
+    promises,
+    saturation,
+    seconds_per_round,
+)
+from foresee.lab.report.palette import INKS, Pen, pens
+from foresee.lab.report.statistics import Auc
+from foresee.lab.report.study import methods, studies
+from foresee.lab.store import Trial
+
+TOY = Experiment(
+    "toy", False, 8, 2, 10, 20, 100, 10, 50, rounds=2, targets=5, candidates=50, draws=4
+)
+HEADER = {"device": "cpu", "versions": {"foresee": "0.1.0", "torch": "2.13.0"}}
+
+
+def trial(
+    method="MELL",
+    seed=0,
+    accuracy=(0.5, 0.6, 0.7),
+    experiment=TOY,
+    finished=True,
+    folder=Path("runs"),
+    **changes,
+):
+    """A trial with this accuracy in its rounds; ``changes`` are lists, one value per round."""
+    rounds = []
+    for k, value in enumerate(accuracy):
+        picks = () if finished and k == len(accuracy) - 1 else (2 * k, 2 * k + 1)
+        made = Round(
+            number=k,
+            n_labelled=experiment.n_seed + k * experiment.n_query,
+            accuracy=value,
+            log_loss=1 - value,
+            brier=2 * (1 - value),
+            calibration_error=0.1,
+            picks=picks,
+            labels=tuple(pick % experiment.classes for pick in picks),
+            seconds=(("train", 2.0), ("test", 0.5), *((("select", 1.0),) if picks else ())),
+            train_loss=0.01,
+            train_accuracy=1.0,
+        )
+        rounds.append(replace(made, **{name: values[k] for name, values in changes.items()}))
+    path = folder / experiment.name / f"{method}-{seed}.jsonl"
+    return Trial(experiment, method, seed, tuple(rounds), HEADER, path)
+
+
+def study(*trials):
+    (found,) = studies(trials)
+    return found
+
+
+def test_experiments_and_methods_stand_in_the_papers_order():
+    other = replace(TOY, dataset="Another")
+    found = studies(
+        [
+            trial("mine"),
+            trial("BADGE"),
+            trial("MELL"),
+            trial(experiment=other),
+            trial(experiment=replace(TOY, dataset="mnist", shift=True)),
+            trial(experiment=replace(TOY, dataset="mnist")),
+            trial(experiment=replace(TOY, dataset="CIFAR10", shift=True)),
+        ]
+    )
+    assert [s.title for s in found] == [
+        "CIFAR10, shift",
+        "mnist, no shift",
+        "mnist, shift",
+        "Another, no shift",
+        "toy, no shift",
+    ]
+    assert list(found[-1].trials) == methods(found[-1].all) == ["MELL", "BADGE", "mine"]
+
+
+def test_what_must_not_mix_is_refused():
+    with pytest.raises(InputError, match=r"two configurations.*two folders"):
+        studies([trial(seed=0), trial(seed=1, experiment=replace(TOY, budget=0.5))])
+    with pytest.raises(InputError, match=r"same trial \(toy-noshift, MELL, seed 3"):
+        studies([trial(seed=3), trial(seed=3)])
+    with pytest.raises(InputError, match="foresee run"):
+        studies([])
+
+
+def test_a_curve_is_the_mean_over_the_seeds_that_came_so_far():
+    found = curve(
+        [trial(seed=0), trial(seed=1, accuracy=(0.7, 0.8), finished=False)],
+        ACCURACY,
+    )
+    assert found.n_labelled == (10, 20, 30)
+    assert found.seeds == (2, 2, 1)
+    assert found.mean == pytest.approx((0.6, 0.7, 0.7))
+    assert found.std[:2] == pytest.approx([0.02**0.5] * 2)
+    assert math.isnan(found.std[2])
+
+
+def test_a_curve_of_what_nobody_measured_is_none():
+    assert curve([trial()], COST) is None
+    assert curve([], ACCURACY) is None
+    assert curve([trial(accuracy=())], ACCURACY) is None
+    partly = curve([trial(cost=(None, 2.0, 1.0))], COST)
+    assert (partly.n_labelled, partly.mean) == ((20, 30), (2.0, 1.0))
+
+
+def test_a_gain_is_over_random_with_the_same_seed():
+    found = study(
+        trial("MELL", 0, (0.5, 0.7, 0.9)),
+        trial("MELL", 1, (0.3, 0.5), finished=False),
+        trial("Random", 0, (0.5, 0.6, 0.7)),
+        trial("Random", 1, (0.3, 0.2, 0.4)),
+    )
+    above = gain(found, "MELL")
+    assert above.seeds == (2, 2, 1)
+    assert above.mean == pytest.approx((0, 0.2, 0.2))
+    assert above.std[:2] == pytest.approx((0, 0.02**0.5))
+    assert gain(found, "Random").mean == (0, 0, 0)
+    assert gain(study(trial("MELL")), "MELL") is None
+
+
+def test_areas_are_of_finished_trials_only():
+    found = study(
+        trial(seed=0),
+        trial(seed=1, accuracy=(0.6, 0.7, 0.8)),
+        trial(seed=2, accuracy=(0.9, 0.9), finished=False),
+        trial("BALD", accuracy=(0.9,)),
+        trial("Random", accuracy=(0.5, math.nan, 0.5)),
+    )
+    assert areas(found) == {"MELL": {0: pytest.approx(0.6), 1: pytest.approx(0.7)}}
+    assert aucs(found) == {"MELL": (pytest.approx(0.65), pytest.approx(0.005**0.5))}
+    assert areas(found, COST) == {}
+
+
+def test_cost_has_an_area_where_it_was_counted():
+    found = study(trial(cost=(3.0, 2.0, 1.0)))
+    assert aucs(found, COST)["MELL"].mean == pytest.approx(2.0)
+
+
+def test_the_table_for_the_terminal():
+    grid = auc_table([trial(seed=0), trial(seed=1, accuracy=(0.6, 0.7, 0.8)), trial("BALD")])
+    assert grid.columns == ("Experiment", "MELL", "BALD")
+    assert grid.rows == [("toy, no shift", "65.00 ± 7.07", "60.00")]
+    unfinished_only = auc_table([trial(finished=False)])
+    assert unfinished_only.rows == [("toy, no shift", "–")]
+
+
+def test_saturation_is_measured_against_the_best_of_any_method():
+    found = study(
+        trial("MELL", accuracy=(0.5, 0.9, 1.0)),
+        trial("Random", accuracy=(0.5, 0.7, 0.9)),
+        trial("BALD", accuracy=(0.95, 0.95, 0.95)),
+    )
+    ninety, ninety_five, ninety_nine = saturation(found)
+    assert (ninety.part, ninety.goal) == (0.9, pytest.approx(0.9))
+    assert ninety.labels == {"MELL": pytest.approx(20), "Random": pytest.approx(30), "BALD": 10}
+    assert ninety_five.labels["MELL"] == pytest.approx(25)
+    assert math.isnan(ninety_five.labels["Random"])
+    assert ninety_nine.labels["MELL"] == pytest.approx(29)
+
+
+def test_seconds_are_of_the_rounds_that_chose():
+    assert seconds_per_round([trial(), trial(seed=1)]) == {"train": 2, "test": 0.5, "select": 1}
+    assert seconds_per_round([trial(accuracy=(0.5,))]) == {"train": 2, "test": 0.5}
+    assert seconds_per_round([trial(accuracy=())]) == {}
+
+
+def test_picks_are_counted_by_class():
+    made = trial(labels=((0, 0), (0, 1), ()), experiment=replace(TOY, classes=3))
+    assert study(made, replace(made, seed=1)).picked == {"MELL": [6, 2, 0]}
+
+
+def test_promises_meet_the_fall_of_a_round_later():
+    made = [
+        trial(seed=0, accuracy=(0.5, 0.6, 0.7), promise=(0.1, 0.3, None)),
+        trial(seed=1, accuracy=(0.5, 0.7, 0.7), promise=(0.3, None, None)),
+    ]
+    (first, second) = promises(made)
+    assert first == (10, pytest.approx(0.2), pytest.approx((0.2 + 0.4) / 2))
+    assert second == (20, pytest.approx(0.3), pytest.approx(0.2))
+    assert promises([trial()]) == []
+
+
+def test_what_is_missing():
+    found = study(
+        trial("MELL", 0), trial("MELL", 1, finished=False), trial("MELL", 2), trial("BALD", 0)
+    )
+    assert [(t.method, t.seed) for t in unfinished(found)] == [("MELL", 1)]
+    assert absent(found, ["MELL", "BALD", "Random"]) == {"BALD": [1, 2], "Random": [0, 1, 2]}
+    text = " ".join(c.text for c in cautions([found], ["MELL", "BALD", "Random"]))
+    assert "1 trial is unfinished: in the curves" in text
+    assert "5 trials are absent" in text
+    assert "fewer than 5 seeds (2)" in text
+
+
+def test_shortened_training_is_said_plainly():
+    short = study(trial(experiment=replace(TOY, dataset="MNIST", budget=0.05)))
+    ours = study(trial(experiment=replace(TOY, budget=0.5)))
+    said = [c.text for c in cautions([short, ours], ["MELL"])]
+    assert said[0] == "Networks were trained for 5 % of the paper’s iterations in MNIST, no shift."
+    assert said[1] == "Networks were trained for 50 % of the full iterations in toy, no shift."
+    full = study(*(trial(seed=seed) for seed in range(5)))
+    assert cautions([full], ["MELL"]) == []
+
+
+def test_a_small_budget_is_not_rounded_to_another():
+    short = study(trial(experiment=replace(TOY, dataset="MNIST", budget=0.015)))
+    assert shortened(short) == "1.5 % of the paper’s iterations"
+    (said, *_) = cautions([short], ["MELL"])
+    assert said.text == "Networks were trained for 1.5 % of the paper’s iterations."
+
+
+def test_another_network_than_the_papers_is_said():
+    small = study(trial(experiment=replace(TOY, dataset="mnist", network="small_cnn")))
+    (said, *_) = cautions([small], ["MELL"])
+    assert said.text == (
+        "The network is small_cnn, while the paper’s figures stand for vgg16: levels differ."
+    )
+    paper = study(trial(experiment=replace(TOY, dataset="MNIST", shift=True)))
+    ours = study(trial(experiment=replace(TOY, network="mlp")))
+    assert not any("network is" in c.text for c in cautions([paper, ours], ["MELL"]))
+    (among, *_) = cautions([small, paper], ["MELL"])
+    assert "stand for vgg16 in mnist, no shift: levels differ." in among.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"train_loss": math.nan}, "not finite"),
+        ({"log_loss": math.inf}, "not finite"),
+        ({"accuracy": math.nan}, "not finite"),
+        ({"train_loss": 0.69, "train_accuracy": 0.5}, "plateau"),
+        ({"train_accuracy": 0.85}, "15 points behind"),
+        ({"train_accuracy": 0.91}, None),
+        ({"train_accuracy": None, "train_loss": None}, None),
+        ({"train_loss": 0.6}, None),
+    ],
+)
+def test_a_badly_trained_round_is_found(changes, problem):
+    good = [trial(seed=seed) for seed in range(3)]
+    bad = trial("BALD")
+    bad = replace(bad, rounds=(bad.rounds[0], replace(bad.rounds[1], **changes), bad.rounds[2]))
+    found = [(u.trial.method, u.round.number, u.problem) for u in unhealthy(study(*good, bad))]
+    assert found == ([("BALD", 1, problem)] if problem else [])
+
+
+def test_networks_that_all_fit_badly_are_one_caution_not_many():
+    found = study(*(trial(seed=seed, train_accuracy=(0.7, 0.6, 0.5)) for seed in range(5)))
+    assert unhealthy(found) == []
+    assert fit(found) == 0.6
+    (caution,) = cautions([found], ["MELL"])
+    assert "networks fit only 60 % of their training sets" in caution.text
+    assert fit(study(trial(train_accuracy=(None, None, None)))) is None
+
+
+def test_every_method_keeps_its_own_pen():
+    everyone = [*methods([trial(m) for m in ("MELL", "Random", "BADGE")]), *map(str, range(20))]
+    given = pens(everyone)
+    assert given["MELL"] == Pen(0)
+    assert given["BADGE"] == Pen(7)
+    assert len(set(given.values())) == len(everyone)
+    assert all(pen.ink < len(INKS) for pen in given.values())
+    assert len(pens([str(i) for i in range(100)])) == 100
+
+
+def test_metrics_are_fields_of_a_round():
+    (first, *_) = trial().rounds
+    assert all(hasattr(first, metric.key) for metric in METRICS)
+    assert Auc(*aucs(study(trial()))["MELL"]).mean == pytest.approx(0.6)

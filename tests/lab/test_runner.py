@@ -1,0 +1,281 @@
+"""Many trials: each is run once, by whoever is free, and one that fails stops no other."""
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from PIL import Image
+
+import tiny
+from foresee.errors import InputError
+from foresee.lab import data, loop, runner, store
+from foresee.lab.runner import Job, Outcome, Place, plan, run_all, run_trial
+from foresee.recipe import Recipe
+from tiny import DIGITS, untimed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+RANDOM, BALD = Job(DIGITS, "Random", 0), Job(DIGITS, "BALD", 0)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(store, "_PATIENCE", 0.05)
+    monkeypatch.setattr(runner, "_WAIT", 0.05)
+    runner._prepared.cache_clear()
+
+
+def rounds(job, out):
+    trial = store.read(store.trial_path(out, job.experiment, job.method, job.seed))
+    return untimed(trial.rounds)
+
+
+def failure(job, place):
+    outcome = run_trial(job, place)
+    assert (outcome.job, outcome.state) == (job, "failed")
+    return outcome.message
+
+
+# Trials
+
+
+def test_whatever_is_finished_early_compares_all_methods():
+    jobs = plan([DIGITS, tiny.LINEAR], ["A", "B"], range(2))
+    assert [(j.seed, j.experiment.name, j.method) for j in jobs] == [
+        (seed, name, method)
+        for seed in (0, 1)
+        for name in ("digits-shift", "toy-noshift")
+        for method in ("A", "B")
+    ]
+
+
+def test_a_trial_is_what_the_loop_yields(tmp_path):
+    assert run_trial(RANDOM, Place(tmp_path)) == Outcome(RANDOM, "finished")
+    expected = loop.run(DIGITS, tiny.digits_method("Random"), 0, tiny.digits_task())
+    assert rounds(RANDOM, tmp_path) == untimed(expected)
+    (trial,) = store.trials(tmp_path)
+    assert (trial.header["device"], trial.header["threads"]) == ("cpu", 1)
+
+
+def test_a_finished_trial_is_left_as_it_is(tmp_path, monkeypatch):
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    before = trial.path.read_bytes()
+    monkeypatch.setattr(torch.optim.SGD, "step", lambda *_: pytest.fail("trained in vain"))
+    assert run_trial(RANDOM, Place(tmp_path, threads=2)) == Outcome(RANDOM, "finished")
+    assert trial.path.read_bytes() == before
+
+
+def test_the_first_picks_are_kept_as_a_picture(tmp_path):
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    pixels = np.asarray(Image.open(trial.picture))
+    pool = tiny.digits_task().pool[:, 0].numpy()
+    step = 48 + runner._GAP
+    for place, pick in enumerate(trial.rounds[0].picks):
+        enlarged = pool[pick].repeat(6, 0).repeat(6, 1)
+        np.testing.assert_array_equal(pixels[:, place * step :][:, :48], enlarged)
+    assert pixels.shape == (48, 5 * step - runner._GAP)
+    assert not list(trial.path.parent.glob("*.tmp"))
+
+
+def test_a_trial_that_cannot_run_says_why_and_stops_no_other(tmp_path):
+    bad = Job(replace(DIGITS, network="vgg16"), "MELL", 0)
+    outcomes = list(run_all([bad, RANDOM], Place(tmp_path)))
+    assert [o.state for o in outcomes] == ["failed", "finished"]
+    assert "image_size must be a multiple of 32" in outcomes[0].message
+    assert [t.method for t in store.trials(tmp_path)] == ["Random"]
+
+
+def test_a_damaged_trial_says_so_and_stops_no_other(tmp_path):
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    trial.path.write_bytes(b"rubbish\n" * 3)
+    outcomes = list(run_all([RANDOM, BALD], Place(tmp_path)))
+    assert [o.state for o in outcomes] == ["failed", "finished"]
+    assert f"{trial.path} is damaged in line 1" in outcomes[0].message
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "MemoryError"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "CUDA out of memory"),
+        (InputError("training diverged"), "training diverged"),
+    ],
+)
+def test_a_trial_that_breaks_off_keeps_its_rounds(tmp_path, monkeypatch, error, words):
+    def breaking(*args):
+        yield next(whole(*args))
+        raise error
+
+    whole = loop.run
+    monkeypatch.setattr(loop, "run", breaking)
+    assert failure(RANDOM, Place(tmp_path)) == words
+    assert len(rounds(RANDOM, tmp_path)) == 1
+    monkeypatch.setattr(loop, "run", whole)
+    assert run_trial(RANDOM, Place(tmp_path)).state == "finished"
+    assert len(rounds(RANDOM, tmp_path)) == 3
+
+
+def test_errors_of_ours_are_not_hidden_and_stop_no_other(tmp_path, monkeypatch):
+    def bug(experiment, method, *rest):
+        if method.name == "Random":
+            raise ValueError("a bug, not an input")
+        return whole(experiment, method, *rest)
+
+    whole = loop.run
+    monkeypatch.setattr(loop, "run", bug)
+    failed, finished = run_all([RANDOM, BALD], Place(tmp_path))
+    assert (failed.state, finished.state) == ("failed", "finished")
+    assert failed.message.startswith("Traceback")
+    assert failed.message.endswith("ValueError: a bug, not an input")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("raise ValueError('two\\nlines')", "ValueError: two lines ({file}:2)"),
+        ("return pool.nothing", "AttributeError: 'Tensor' object has no attribute 'nothing' ({"),
+        ("raise RuntimeError", "RuntimeError: RuntimeError ({file}:2)"),
+        ("return None", "AttributeError: 'NoneType' object has no attribute 'shape' (after {file}"),
+    ],
+)
+def test_an_error_in_a_score_of_ones_own_is_one_line_that_says_where(tmp_path, line, said):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def boom(pool, val):\n    {line}\n")
+    message = failure(Job(DIGITS, f"{file}:boom", 0), Place(tmp_path))
+    assert message.startswith(said.replace("{file}", str(file)).removesuffix("{"))
+    assert "\n" not in message
+
+
+def test_out_that_is_a_file_is_refused_with_a_remedy(tmp_path):
+    (tmp_path / "file").touch()
+    message = failure(RANDOM, Place(tmp_path / "file"))
+    assert message.startswith(f"--out: cannot write in {tmp_path / 'file' / 'digits-shift'} (Not a")
+    assert "choose another folder" in message
+
+
+def test_a_picture_that_cannot_be_written_costs_no_picture(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Image.Image, "save", full)
+        message = failure(RANDOM, Place(tmp_path))
+    assert "--out: cannot write in" in message
+    assert "(No space left on device): make room" in message
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    assert trial.finished
+    assert trial.picture
+
+
+# Splits
+
+
+def test_the_split_is_written_beside_the_trials(tmp_path):
+    run_trial(RANDOM, Place(tmp_path))
+    kept = data.Split.read(tmp_path / "digits-shift" / "split-0.json")
+    drawn = data.split(data.load("digits"), DIGITS, 0)
+    for part in ("seed", "val", "pool", "test"):
+        np.testing.assert_array_equal(getattr(kept, part), getattr(drawn, part))
+
+
+@contextmanager
+def another_split(folder, **changes):
+    """A folder with the split that seed 1 draws, in the place of that of seed 0."""
+    split = data.split(data.load("digits"), DIGITS, 1)
+    path = folder / "digits-shift" / "split-0.json"
+    path.parent.mkdir(parents=True)
+    replace(split, **changes).write(path)
+    yield path
+
+
+def test_splits_of_another_run_are_taken(tmp_path):
+    with another_split(tmp_path / "theirs"):
+        run_trial(RANDOM, Place(tmp_path / "ours", splits=tmp_path / "theirs"))
+    task = tiny.digits_task(seed=1)
+    expected = loop.run(DIGITS, tiny.digits_method("Random"), 0, task)
+    assert rounds(RANDOM, tmp_path / "ours") == untimed(expected)
+
+
+def test_a_trial_goes_on_with_the_split_it_began_with(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    run_trial(RANDOM, Place(ours))
+    with another_split(theirs):
+        for job in (RANDOM, BALD):  # one that is there, and one that would be paired with it
+            message = failure(job, Place(ours, splits=theirs))
+            assert f"{ours}/digits-shift/split-0.json holds another split" in message
+            assert "choose another --out" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset": "mnist"}, "has dataset mnist, but digits-shift has digits"),
+        ({"size": 1800}, "has size 1800, but digits-shift has 1797"),
+        ({"val": np.arange(0)}, "has n_val 0, but digits-shift has 30"),
+        ({"test": np.arange(0)}, "has n_test 0, but digits-shift has 200"),
+    ],
+)
+def test_splits_of_something_else_are_refused_and_not_kept(tmp_path, changes, words):
+    with another_split(tmp_path / "theirs", **changes) as path:
+        message = failure(RANDOM, Place(tmp_path / "ours", splits=tmp_path / "theirs"))
+    assert message.startswith(f"--splits: {path} {words}")
+    assert "pass the --out of a run of the same experiment" in message
+    assert not (tmp_path / "ours").exists()
+
+
+def test_absent_splits_are_named(tmp_path):
+    message = failure(RANDOM, Place(tmp_path, splits=tmp_path / "nowhere"))
+    assert f"there is no split {tmp_path}/nowhere/digits-shift/split-0.json" in message
+
+
+# Others who run the same
+
+
+def test_trials_of_others_are_waited_for_and_taken_over(tmp_path):
+    place = Place(tmp_path)
+    run_trial(RANDOM, place)
+    (trial,) = store.trials(tmp_path)
+    whole = rounds(RANDOM, tmp_path)
+    trial.path.write_bytes(b"".join(trial.path.read_bytes().splitlines(keepends=True)[:2]))
+    lock = FileLock(trial.path.with_name(".Random-0.lock"), thread_local=False)
+    outcomes = run_all([RANDOM, BALD], place)
+    with lock:
+        assert run_trial(RANDOM, place) == Outcome(RANDOM, "busy")
+        assert next(outcomes) == Outcome(BALD, "finished")
+        assert len(rounds(RANDOM, tmp_path)) == 1
+        threading.Timer(0.3, lock.release, [True]).start()
+        assert next(outcomes) == Outcome(RANDOM, "finished")  # it came back for it
+    assert list(outcomes) == []
+    assert rounds(RANDOM, tmp_path) == whole
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_worker_that_is_killed_ends_the_run_with_a_remedy_and_leaves_nobody(tmp_path):
+    endless = replace(DIGITS, recipe=Recipe(iterations=10**7))
+    seen = []
+
+    def kill_one():
+        while not list(tmp_path.glob("*/*.jsonl")):
+            time.sleep(0.02)
+        seen.extend(tiny.workers(os.getpid()))
+        os.kill(seen[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    remedy = r"a worker was killed, most likely for want of memory.* fewer --jobs, they were 2"
+    with pytest.raises(InputError, match=remedy):
+        list(run_all(plan([endless], ["Random", "BALD"], [0]), Place(tmp_path), workers=99))
+    killer.join()
+    assert len(seen) == 2  # not 99: there are no more trials
+    assert tiny.end(seen, within=10)

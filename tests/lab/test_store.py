@@ -1,0 +1,572 @@
+"""The store: what is finished survives whatever happens to the process, the file and the disk."""
+
+import functools
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import tiny
+from foresee.errors import InputError
+from foresee.lab import loop, store
+from foresee.lab.experiment import Method
+from foresee.recipe import Recipe
+from foresee.scores import eer, mell
+from foresee.strategies import Random, TopK
+from tiny import LINEAR, MELL, RANDOM
+
+TASK = tiny.linear_task()
+
+
+@pytest.fixture(autouse=True)
+def frozen_clock(monkeypatch):
+    """Every stage takes no time: two runs of a trial are the same bytes."""
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The bytes of a whole trial."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+        return go_on(tmp_path_factory.mktemp("whole")).read_bytes()
+
+
+def go_on(folder, method=MELL, experiment=LINEAR, seed=0, stop_after=None, task=TASK, **where):
+    """Run a trial from where it stopped; return its path."""
+    with store.recording(folder, experiment, method, seed, **where) as recorder:
+        for count, found in enumerate(loop.run(experiment, method, seed, task, recorder.done)):
+            if count == stop_after:
+                break
+            recorder.append(found)
+    return recorder.path
+
+
+def place(folder, content, method="MELL"):
+    path = store.trial_path(folder, LINEAR, method, 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# What is kept
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    experiment = replace(LINEAR, loss=((0.0, 1.0), (2.5, 0.0), (1.0, 1.0)), recipe=Recipe(batch=7))
+    with store.recording(tmp_path, experiment, MELL, 3, "split", device="abacus") as recorder:
+        assert recorder.done == ()
+        rounds = tuple(loop.run(experiment, MELL, 3, TASK))
+        assert rounds[0].cost is not None
+        for found in rounds:
+            recorder.append(found)
+    (trial,) = store.trials(tmp_path)
+    assert trial == store.read(tmp_path / "toy-noshift" / "MELL-3.jsonl")
+    assert (trial.experiment, trial.method, trial.seed) == (experiment, "MELL", 3)
+    assert trial.rounds == rounds
+    assert trial.finished
+    assert trial.header["data"] == "split"
+    assert trial.header["device"] == "abacus"
+    assert set(trial.header["versions"]) == {"foresee", "torch", "numpy"}
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, 1e22, math.pi, 1 / 3])
+def test_every_digit_survives(tmp_path, value):
+    (found,) = loop.run(replace(LINEAR, rounds=0), RANDOM, 0, TASK)
+    found = replace(found, log_loss=value, seconds=(("train", value),))
+    with store.recording(tmp_path, LINEAR, RANDOM, 0) as recorder:
+        recorder.append(found)
+    assert store.read(recorder.path).rounds == (found,)
+
+
+def test_every_line_is_json_that_any_tool_reads(tmp_path):
+    header, *rounds = lines(go_on(tmp_path))
+    assert (header["kind"], header["format"]) == ("header", 1)
+    assert [r["kind"] for r in rounds] == ["round"] * 4
+    assert rounds[0]["picks"] == list(store.trials(tmp_path)[0].rounds[0].picks)
+
+
+def test_trials_are_ordered_by_experiment_method_and_seed(tmp_path):
+    for method, seed in ((RANDOM, 10), (MELL, 2), (RANDOM, 9)):
+        go_on(tmp_path, method, seed=seed)
+    go_on(tmp_path, MELL, replace(LINEAR, dataset="abc"))
+    found = [(t.experiment.name, t.method, t.seed) for t in store.trials(tmp_path)]
+    toy = "toy-noshift"
+    assert found == [
+        ("abc-noshift", "MELL", 0),
+        (toy, "MELL", 2),
+        (toy, "Random", 9),
+        (toy, "Random", 10),
+    ]
+
+
+def test_other_files_in_the_store_are_left_alone(tmp_path):
+    path = go_on(tmp_path)
+    others = [tmp_path / "notes.jsonl", path.parent / "README", path.parent / "empty.jsonl"]
+    for other in others:
+        other.touch()
+    (path.parent / "begun.jsonl").write_text('{"kind": "head')
+    (path.parent / "deeper").mkdir()
+    go_on(tmp_path, RANDOM)
+    assert [t.method for t in store.trials(tmp_path)] == ["MELL", "Random"]
+    assert all(other.read_text() == "" for other in others)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"some": "table"}\n{"of": "others"}\n',
+        '{"experiment": "none", "method": {"name": "x"}, "seed": 0}\n',
+        '{"experiment": {"recipe": 3}}\n',
+        '{"experiment": {}, "method": 1}\n',
+        '{"kind": "header"}\n{"number": 0, "picks": 1}\n',
+    ],
+)
+def test_a_foreign_table_is_refused_by_name(tmp_path, content):
+    path = place(tmp_path, content.encode(), "other")
+    with pytest.raises(InputError, match=r"other-0.jsonl is no trial .* move it away"):
+        store.read(path)
+    go_on(tmp_path)  # it is in nobody's way
+    assert path.read_text() == content
+
+
+def test_an_empty_or_absent_store_says_what_to_pass(tmp_path):
+    with pytest.raises(InputError, match=r"no trial in .* pass the folder given to foresee run"):
+        store.trials(tmp_path)
+    with pytest.raises(InputError, match=r"no folder .*nowhere: pass the one given to foresee run"):
+        store.trials(tmp_path / "nowhere")
+
+
+# Crashes
+
+
+def test_a_trial_stopped_after_any_round_ends_in_the_same_bytes(tmp_path, finished):
+    for stop in range(5):
+        folder = tmp_path / str(stop)
+        before = go_on(folder, stop_after=stop).read_bytes()
+        assert before.count(b"\n") == 1 + stop
+        assert finished.startswith(before)
+        assert go_on(folder).read_bytes() == finished
+        assert go_on(folder).read_bytes() == finished  # nothing is left to do
+
+
+def cuts(content, elsewhere):
+    """Every place to cut the last line at, and some to cut the others at."""
+    start = content[:-1].rindex(b"\n")
+    return [*range(0, start, elsewhere), *range(start, len(content))]
+
+
+def test_a_file_cut_anywhere_holds_the_whole_rounds_before_the_cut(tmp_path, finished):
+    path = place(tmp_path, b"")
+    whole = [r.number for r in store.read(place(tmp_path, finished)).rounds]
+    for size in cuts(finished, elsewhere=11):
+        path.write_bytes(finished[:size])
+        rounds = finished[:size].count(b"\n") - 1
+        trial = store.read(path)
+        if rounds < 0:
+            assert trial is None
+        else:
+            assert [r.number for r in trial.rounds] == whole[:rounds]
+            assert not trial.finished
+
+
+def test_a_trial_cut_anywhere_goes_on_to_the_same_bytes(tmp_path, finished):
+    for size in cuts(finished, elsewhere=97)[::5]:
+        path = place(tmp_path, finished[:size])
+        assert go_on(tmp_path) == path
+        assert path.read_bytes() == finished
+
+
+@pytest.mark.parametrize("torn", [b'{"kind": "rou\x00\x00\x00\n', b"\xff\xfe\n", b"12\n", b"\n"])
+def test_a_last_line_of_rubbish_is_dropped(tmp_path, finished, torn):
+    whole = finished[: finished[:-1].rindex(b"\n") + 1]
+    path = place(tmp_path, whole + torn)
+    assert len(store.read(path).rounds) == 3
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+def spoil(number, change):
+    def spoiled(content):
+        parts = content.splitlines(keepends=True)
+        parts[number : number + 1] = change(parts[number])
+        return b"".join(parts)
+
+    return spoiled
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (spoil(0, lambda part: [part[:-9] + b"\n"]), 1),
+        (spoil(2, lambda part: [b"\x00" * len(part)]), 3),
+        (spoil(2, lambda part: [part[:40] + b"\n"]), 3),
+        (spoil(3, lambda part: [part.replace(b"{", b"", 1)]), 4),
+        (spoil(2, lambda part: []), 3),
+        (spoil(2, lambda part: [part, part]), 4),
+        (lambda content: content[:-1] + content[:-1], 5),
+        (lambda content: content + content.splitlines(keepends=True)[-1], 6),
+    ],
+)
+def test_damage_that_no_crash_makes_is_refused_and_left_for_the_owner(
+    tmp_path, finished, damage, line
+):
+    path = place(tmp_path, damage(finished))
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=rf"{path} is damaged in line {line}.*backup, or delete"):
+        store.read(path)
+    with pytest.raises(InputError, match=rf"is damaged in line {line}"):
+        go_on(tmp_path)
+    assert path.read_bytes() == before
+
+
+# Configurations
+
+
+CHANGES = {
+    "experiment.recipe.iterations": (
+        lambda: (MELL, replace(LINEAR, recipe=Recipe(iterations=9))),
+        "46875 on disk, 9 asked for",
+    ),
+    "experiment.n_query": (lambda: (MELL, replace(LINEAR, n_query=5)), "4 on disk, 5 asked for"),
+    "experiment.loss": (
+        lambda: (MELL, replace(LINEAR, loss=((0.0,),) * 3)),
+        "None on disk, a matrix of 3 × 1 asked for",
+    ),
+    "method.sampler.draws": (
+        lambda: (replace(MELL, sampler=tiny.LinearSampler(9)), LINEAR),
+        "4 on disk, 9 asked for",
+    ),
+    "method.strategy.targets": (
+        lambda: (replace(MELL, strategy=TopK(mell, 15, 6)), LINEAR),
+        "5 on disk, 6 asked for",
+    ),
+    "method.strategy.score": (
+        lambda: (replace(MELL, strategy=TopK(eer, 15, 5)), LINEAR),
+        "'foresee.scores.mell' on disk, 'foresee.scores.eer' asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_another_configuration_is_refused_and_the_difference_shown(tmp_path, key):
+    path = go_on(tmp_path, stop_after=1)
+    before = path.read_bytes()
+    change, words = CHANGES[key]
+    method, experiment = change()
+    with pytest.raises(InputError) as refused:
+        go_on(tmp_path, method, experiment)
+    message = str(refused.value)
+    assert message.startswith(f"{path} was begun with another configuration")
+    assert [line for line in message.splitlines() if line.startswith("  ")] == [f"  {key}: {words}"]
+    assert message.endswith("run with the old values, choose another --out, or delete that file")
+    assert path.read_bytes() == before
+
+
+def test_another_split_is_refused_but_another_machine_is_not(tmp_path):
+    path = go_on(tmp_path, stop_after=1, data="aaa", device="one GPU", threads=2)
+    with pytest.raises(InputError, match="  data: 'aaa' on disk, 'bbb' asked for"):
+        go_on(tmp_path, data="bbb", device="one GPU", threads=2)
+    go_on(tmp_path, data="aaa", device="another GPU", threads=8)
+    assert len(store.read(path).rounds) == 4
+
+
+def test_a_value_that_only_the_file_has_is_shown_too(tmp_path):
+    path = go_on(tmp_path, stop_after=1)
+    header, *rest = lines(path)
+    header["method"]["strategy"]["temperature"] = 3
+    header["hash"] = "of another version"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rest]))
+    with pytest.raises(InputError, match=r"strategy.temperature: 3 on disk, None asked for"):
+        go_on(tmp_path)
+
+
+def test_a_header_without_rounds_binds_nobody(tmp_path, finished):
+    """A run that was killed at once, because it was the wrong one, must not block the right one."""
+    experiment = replace(LINEAR, network="vgg16")
+    path = go_on(tmp_path, MELL, experiment, stop_after=0)
+    go_on(tmp_path, RANDOM, experiment, stop_after=0)
+    assert path.read_bytes().count(b"\n") == 1
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+def test_experiments_that_no_report_compares_are_not_run_side_by_side(tmp_path):
+    go_on(tmp_path, RANDOM, stop_after=1)
+    with pytest.raises(InputError) as refused:
+        go_on(tmp_path, MELL, replace(LINEAR, budget=0.5))
+    message = str(refused.value)
+    assert "Random-0.jsonl is of another experiment" in message
+    assert "  experiment.budget: 1.0 on disk, 0.5 asked for\n" in message
+    assert "choose another --out" in message
+    go_on(tmp_path, MELL, replace(LINEAR, dataset="toy2", budget=0.5))
+
+
+def ask(pool, val, price):
+    return mell(pool, val)
+
+
+def other(pool, val, price):
+    return mell(pool, val)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    weights: tuple[float, ...]
+    function: object = ask
+
+
+def test_methods_that_choose_otherwise_are_described_otherwise():
+    strategies = [
+        Random(),
+        TopK(mell),
+        TopK(mell, 15),
+        TopK(mell, point=True),
+        TopK(functools.partial(ask, price=1)),
+        TopK(functools.partial(ask, price=2)),
+        TopK(functools.partial(other, price=1)),
+        TopK(functools.partial(ask, 1)),
+        TopK(functools.partial(ask, 2)),
+        Tuned((1.0, 2.0)),
+        Tuned((1.0, 3.0)),
+        Tuned((1.0, 2.0), other),
+    ]
+    texts = {
+        json.dumps(store.configuration(LINEAR, Method("m", tiny.LinearSampler(), s), 0))
+        for s in strategies
+    }
+    assert len(texts) == len(strategies)
+
+
+@pytest.mark.parametrize("thing", [lambda pool, val: pool, object(), {1, 2}])
+def test_what_has_no_lasting_description_is_refused(tmp_path, thing):
+    with pytest.raises(InputError, match="no lasting description: use dataclasses, functions with"):
+        go_on(tmp_path, replace(MELL, strategy=Tuned((), thing)))
+
+
+# Disks
+
+
+def test_a_folder_that_cannot_be_is_refused_with_a_remedy(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"--out: cannot write in .*file.* choose another folder"):
+        go_on(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@contextmanager
+def files_of_at_most(size):
+    """What the kernel does when a disk is full: write what fits, then refuse."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("spare", [0, 1, 300])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_what_does_not_fit_costs_no_finished_round(tmp_path, finished, rounds, spare):
+    size = len(b"".join(finished.splitlines(keepends=True)[: 1 + rounds]))
+    path = store.trial_path(tmp_path, LINEAR, "MELL", 0)
+    with files_of_at_most(size + spare), pytest.raises(InputError) as refused:
+        go_on(tmp_path)
+    assert str(refused.value).startswith(f"{path} could not be written (File too large): make room")
+    assert "run the same command again" in str(refused.value)
+    assert path.read_bytes() == finished[:size]
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+def test_what_does_not_fit_before_the_first_round_leaves_nothing(tmp_path, finished):
+    path = store.trial_path(tmp_path, LINEAR, "MELL", 0)
+    for size in (0, 100, finished.index(b"\n") + 50):  # nothing, of the header, of the round
+        with files_of_at_most(size), pytest.raises(InputError, match="could not be written"):
+            go_on(tmp_path)
+        assert not path.exists()
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Sixteen kilobytes, mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_costs_no_finished_round(small_disk, tmp_path):
+    experiment = replace(LINEAR, n_pool=1500, n_query=500)  # rounds of half a page of the disk
+    trial = {"method": RANDOM, "experiment": experiment, "task": tiny.linear_task(experiment)}
+    whole = go_on(tmp_path / "elsewhere", **trial).read_bytes()
+    path = go_on(small_disk, **trial, stop_after=1)
+    before = path.read_bytes()
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"), open(filler, "wb") as file:
+        file.write(bytes(1 << 20))
+    with pytest.raises(InputError, match=r"Random-0.jsonl could not be written \(No space left"):
+        go_on(small_disk, **trial)
+    kept = path.read_bytes()
+    assert kept.startswith(before)
+    assert whole.startswith(kept)
+    assert kept.endswith(b"\n")
+    filler.unlink()
+    assert go_on(small_disk, **trial).read_bytes() == whole
+
+
+def test_a_read_only_disk_is_refused_and_can_still_be_read(small_disk):
+    go_on(small_disk, stop_after=1)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(InputError, match=r"--out: cannot write in .*\(Read-only file system\)"):
+        go_on(small_disk)
+    (trial,) = store.trials(small_disk)
+    assert len(trial.rounds) == 1
+    assert not store.busy(trial)
+
+
+# Locks
+
+
+def test_a_second_writer_is_told_that_it_is_the_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_PATIENCE", 0.05)
+    with store.recording(tmp_path, LINEAR, MELL, 0) as recorder:
+        with (
+            pytest.raises(store.BusyError, match=r"MELL-0.jsonl is being written by another"),
+            store.recording(tmp_path, LINEAR, MELL, 0),
+        ):
+            pytest.fail("two writers")
+        with (
+            store.recording(tmp_path, LINEAR, MELL, 1),
+            store.recording(tmp_path, LINEAR, RANDOM, 0),
+        ):
+            pass  # other trials are free
+        assert store.busy(store.read(recorder.path))
+    assert not store.busy(store.read(recorder.path))
+    go_on(tmp_path)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_writer_that_fails_gives_its_trial_back(tmp_path, finished, error):
+    for rounds in (0, 2):
+        path = go_on(tmp_path, stop_after=rounds)
+        with pytest.raises(error), store.recording(tmp_path, LINEAR, MELL, 0):
+            raise error
+        assert path.exists() == (rounds > 0)
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+def test_the_lock_dies_with_its_process(tmp_path, monkeypatch, finished):
+    monkeypatch.setattr(store, "_PATIENCE", 0.05)
+    program = textwrap.dedent(f"""
+        import sys, time
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        from pathlib import Path
+        from foresee.lab import store
+        from tiny import LINEAR, MELL
+        with store.recording(Path({str(tmp_path)!r}), LINEAR, MELL, 0):
+            print("locked", flush=True)
+            time.sleep(600)
+    """)
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    with child:
+        assert child.stdout.readline() == "locked\n"
+        with pytest.raises(store.BusyError):
+            go_on(tmp_path)
+        child.kill()
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+def test_going_on_shows_in_the_time_of_the_file_and_looking_does_not(tmp_path):
+    path = go_on(tmp_path, stop_after=1)
+    os.utime(path, (1, 1))
+    store.trials(tmp_path)
+    store.busy(store.read(path))
+    assert path.stat().st_mtime == 1
+    go_on(tmp_path, stop_after=0)
+    assert path.stat().st_mtime > 1
+    go_on(tmp_path)
+    os.utime(path, (1, 1))
+    go_on(tmp_path)  # finished: there is nothing to go on with
+    assert path.stat().st_mtime == 1
+
+
+def test_of_two_loss_matrices_the_first_cell_that_differs_is_shown(tmp_path):
+    costs = ((0.0, 1.0), (2.0, 0.0), (1.0, 1.0))
+    go_on(tmp_path, MELL, replace(LINEAR, loss=costs), stop_after=1)
+    with pytest.raises(InputError) as refused:
+        go_on(tmp_path, MELL, replace(LINEAR, loss=(costs[0], (3.0, 0.0), costs[2])))
+    assert (
+        "  experiment.loss: the matrix differs, first in row 1, column 0: 2.0 on disk, 3.0 asked "
+        "for\n"
+    ) in str(refused.value)
+
+
+# Plans
+
+
+def test_plans_of_two_runs_add_up(tmp_path):
+    store.keep_plan(tmp_path, LINEAR, {"MELL": range(2), "Random": [0]})
+    store.keep_plan(tmp_path, LINEAR, {"Random": [4], "BALD": [0]})
+    go_on(tmp_path)
+    assert [(t.method, t.seed, len(t.rounds)) for t in store.trials(tmp_path)] == [
+        ("BALD", 0, 0),
+        ("MELL", 0, 4),
+        ("MELL", 1, 0),
+        ("Random", 0, 0),
+        ("Random", 4, 0),
+    ]
+
+
+def test_plans_made_at_once_add_up(tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        for seed in range(16):
+            threads.submit(store.keep_plan, tmp_path, LINEAR, {"MELL": [seed]})
+    assert [t.seed for t in store.trials(tmp_path)] == list(range(16))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_plan_of_another_experiment_is_dropped_unless_it_has_rounds(tmp_path):
+    other = replace(LINEAR, budget=0.5)
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    store.keep_plan(tmp_path, other, {"Random": [0]})
+    assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
+    go_on(tmp_path, RANDOM, other, stop_after=1)
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seeds": 3}', '{"seeds": {"MELL": ["x"]}}'])
+def test_a_broken_plan_costs_nothing_that_is_finished(tmp_path, content):
+    path = go_on(tmp_path).with_name("plan.json")
+    path.write_text(content)
+    heard = []
+    assert [t.method for t in store.trials(tmp_path, heard.append)] == ["MELL"]
+    store.keep_plan(tmp_path, LINEAR, {"Random": [0]}, heard.append)
+    assert [str(problem).startswith(f"{path} is no plan") for problem in heard] == [True, True]
+    assert [t.method for t in store.trials(tmp_path)] == ["MELL", "Random"]
+
+
+def test_a_damaged_trial_does_not_hide_the_others(tmp_path):
+    go_on(tmp_path)
+    damaged = place(tmp_path, b"rubbish\n" * 3, "Random")
+    heard = []
+    assert [t.method for t in store.trials(tmp_path, heard.append)] == ["MELL"]
+    assert [str(problem).split(" in ")[0] for problem in heard] == [f"{damaged} is damaged"]
+    with pytest.raises(InputError, match="is damaged in line 1"):
+        store.trials(tmp_path)
