@@ -1,10 +1,11 @@
 # Every target works on a fresh machine that has only python3 (3.11 or newer) and make.
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
-STAMP := $(VENV)/installed
+BIN := .venv/bin
+STAMP := .venv/installed
+# Other people's packages have pins of their own, so they get an environment of their own.
+OTHERS := .venv-integrations
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-integrations lint bench clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
@@ -12,11 +13,14 @@ demo: $(STAMP)
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
+test-integrations: $(OTHERS)/installed
+	$(OTHERS)/bin/python -m pytest --numprocesses auto --dist worksteal tests/integrations
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/scoring.py
@@ -26,9 +30,17 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/experiments.py
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf .venv $(OTHERS) demo-output
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# laplace-torch asks for torchvision, which has no build for this torch and breaks others if it is
+# there: so what it needs is named in full, and installed without what that would bring along.
+$(OTHERS)/installed: pyproject.toml constraints.txt tests/integrations/packages.txt
+	$(PYTHON) -m venv $(OTHERS)
+	$(OTHERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(OTHERS)/bin/python -m pip install --quiet --no-deps --requirement tests/integrations/packages.txt
 	touch $@
