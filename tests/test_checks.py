@@ -91,13 +91,6 @@ def test_bad_loss_matrix(loss, message):
         eer(POOL, VAL, loss=loss)
 
 
-def test_bad_product():
-    with pytest.raises(InputError, match=r"product must be None.*got torch.int8"):
-        mell(POOL, VAL, product=torch.int8)
-    with pytest.raises(InputError, match="pool and val are float64: pass float32"):
-        mell(POOL, VAL, product=torch.float16)
-
-
 @pytest.mark.parametrize("scratch", [0, -1, 2.5, None])
 def test_bad_scratch(scratch):
     with pytest.raises(InputError, match="scratch must be a whole number of bytes"):

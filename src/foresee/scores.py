@@ -34,23 +34,15 @@ _PROMISED = 256  # points whose noise is inverted at once
 _JITTER = 1e-6  # of a class's own variance: labels that the draw decides have no noise at all
 
 
-def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH, product: torch.dtype | None = None) -> A:
+def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
     """Expected reduction of the log loss, in nats: mean_j I(Y_i; Y_j).
 
     The paper's Score_i = n_val H(Y_i) − Σ_j H(Y_j, Y_i) is m·MELL_i − Σ_j H(Y_j).
 
-    ``scratch`` caps the temporary memory in bytes. ``product=torch.float16`` or
-    ``torch.bfloat16`` rounds the factors of the matrix product (tensor cores on CUDA): error / sd
-    of scores about 1e-3 and 1e-2 in place of 1e-6.
+    ``scratch`` caps the temporary memory in bytes.
     """
-    if product not in (None, torch.float16, torch.bfloat16):
-        raise InputError(f"product must be None, torch.float16 or torch.bfloat16, got {product!r}")
-    if product is not None and "float64" in f"{pool.dtype} {val.dtype}":
-        raise InputError(
-            f"product={product} rounds to 16 bits, but pool and val are float64: pass float32"
-        )
     return _against_targets(
-        pool, val, scratch, lambda p, v: tiled.log_loss_reduction(p, v, scratch // 2, product)
+        pool, val, scratch, lambda p, v: tiled.log_loss_reduction(p, v, scratch // 2)
     )
 
 
