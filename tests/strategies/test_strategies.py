@@ -231,9 +231,3 @@ def test_the_posterior_for_tests_shares_its_draws():
     assert isinstance(view.posterior, LinearPosterior)
     whole = view.posterior.predict(view.pool)
     np.testing.assert_allclose(whole[3:5], view.posterior.predict(view.pool[3:5]), rtol=1e-6)
-
-
-def test_a_score_that_is_not_one_number_for_each_point_is_named():
-    view = random_view(np.random.default_rng(0))
-    with pytest.raises(InputError, match=r"score must return one number for each of the 1 points"):
-        TopK(lambda pool, val: pool.mean(2))(view, 2, np.random.default_rng(0))
