@@ -19,11 +19,14 @@ def broken(position, row):
 
 
 CASES = {
-    "a list": (POOL.tolist(), VAL, "pool must be a NumPy array or a torch tensor .* got list"),
+    "nothing": (None, VAL, "pool must hold probabilities as floats, got NoneType"),
+    "ragged": ([[[0.5, 0.5]], [[1.0]]], VAL, "pool must be an array, got list: .*inhomogeneous"),
+    "words": ([["a"]], VAL, "pool must hold probabilities as floats, got <U1"),
+    "complex": (POOL + 0j, VAL, "pool must hold probabilities as floats, got complex128"),
     "no draws": (POOL[:, 0], VAL, r"pool must have shape \[n t c\], got \[6, 3\].*several"),
     "rank 4": (POOL[None], VAL, r"pool must have shape \[n t c\], got \[1, 6, 4, 3\]"),
     "integers": (np.ones((6, 4, 3), int), VAL, "pool must hold probabilities as floats, got int64"),
-    "objects": (POOL.astype(object), VAL, "pool must hold probabilities as floats, got object"),
+    "objects": (POOL.astype(object), VAL, "pool must hold probabilities as floats, got ndarray"),
     "empty pool": (POOL[:0], VAL, "pool is empty: axis n"),
     "empty val": (POOL, VAL[:0], "val is empty: axis n"),
     "one draw": (POOL[:, :1], VAL[:, :1], r"pool has one draw \(t = 1\).*at least 2 draws"),
