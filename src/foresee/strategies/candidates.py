@@ -34,7 +34,7 @@ def check_request(view: View, size: int, rng: np.random.Generator) -> None:
             f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
             "numpy.random.default_rng(0)"
         )
-    checks.count("size", size, arrays.count("view.pool", view.pool), of="the pool")
+    checks.count("size", size, len(view.pool), of="the pool")
 
 
 def check_target(view: View) -> None:
@@ -57,20 +57,20 @@ def draw_candidates(
     return rng.permutation(len(view.pool))[:candidates]
 
 
-def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> Any:
-    """The validation set, or a random subset of it."""
+def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> Array:
+    """Predictions for the validation set, or for a random subset of it; as `predicted`."""
     check_target(view)
-    if targets is None or targets >= len(view.val):
-        return view.val[:]
-    return view.val[rng.choice(len(view.val), targets, replace=False)]
+    m = len(view.val)
+    some = slice(None) if targets is None or targets >= m else rng.choice(m, targets, replace=False)
+    n = m if isinstance(some, slice) else len(some)
+    return predicted("posterior.predict(val)", view.posterior.predict, view.val[some], n)
 
 
 def predicted(
     name: str, predict: Callable[[Any], Any], inputs: Any, n: int, axes: str = "n t c"
 ) -> Array:
     """What a posterior answers for n inputs; checked for its form, not for its values."""
-    probs: Array = predict(inputs)
-    checks.array(name, probs, axes)
+    probs: Array = checks.array(name, predict(inputs), axes)
     _check_rows(name, len(probs), n)
     return probs
 
@@ -96,10 +96,8 @@ def predict_in_chunks(
 def target_draws(
     view: View, targets: int | None, rng: np.random.Generator
 ) -> Float[Tensor, "m t c"]:
-    """Predictions for the validation set, or for a random subset of it."""
-    inputs, name = draw_targets(view, targets, rng), "posterior.predict(val)"
-    n = arrays.count("view.val", inputs)
-    return checked_draws(name, predicted(name, view.posterior.predict, inputs, n))
+    """Checked predictions for the validation set, or for a random subset of it."""
+    return checked_draws("posterior.predict(val)", draw_targets(view, targets, rng))
 
 
 def pool_draws(
@@ -108,7 +106,7 @@ def pool_draws(
     val: Float[Tensor, "m t c"] | None = None,
     budget: int = CHUNK,
 ) -> Iterator[Float[Tensor, "k t c"]]:
-    """Predictions for the points in this order, by the draws that predicted ``val``, in chunks."""
+    """Checked predictions for the points in this order, by the draws behind ``val``, in chunks."""
     for chunk in predict_in_chunks(view.posterior.predict, view.pool, order, budget):
         probs = checked_draws("posterior.predict(pool)", chunk)
         if val is not None:
@@ -116,10 +114,9 @@ def pool_draws(
         yield probs
 
 
-def checked_draws(name: str, values: Array) -> Float[Tensor, "n t c"]:
+def checked_draws(name: str, values: Any) -> Float[Tensor, "n t c"]:
     """Checked probabilities, contiguous, on the device they came on, as float32 or float64."""
-    checks.draws(name, values)
-    probs = arrays.tensor(values).contiguous()
+    probs = arrays.tensor(checks.draws(name, values)).contiguous()
     checks.rows_sum_to_one(name, probs)
     return probs if probs.dtype == torch.float64 else probs.float()
 
@@ -137,23 +134,23 @@ def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
 
 def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tensor, "n d"]:
     """One row of finite numbers for each input, on the CPU, as float32 or float64."""
-    n = arrays.count(name, inputs)
+    n = len(inputs)
     if not isinstance(inputs, arrays.Rows):
         return _finite(name, function(inputs), n)
-    parts = (inputs[start : start + _PART] for start in range(0, n, _PART))
-    rows = (_finite(name, function(part), arrays.count(name, part)) for part in parts)
+    starts = range(0, n, _PART)
+    rows = (_finite(name, function(inputs[i : i + _PART]), min(_PART, n - i)) for i in starts)
     return gathered(rows, n)
 
 
 def _finite(name: str, values: Any, n: int) -> Float[Tensor, "n d"]:
-    shape = list(np.shape(values))
-    numbers = arrays.tensor(values).cpu() if len(shape) == 2 else torch.empty(0)
-    if len(shape) != 2 or numbers.is_complex() or not bool(numbers.isfinite().all()):
+    numbers = arrays.tensor(values, name).cpu()
+    if numbers.ndim != 2 or numbers.is_complex() or not bool(numbers.isfinite().all()):
         raise InputError(
-            f"{name} must be a finite matrix, one row for each point; got shape {shape}: flatten "
-            "the rows or, if they are flat, look for a diverged model"
+            f"{name} must be a finite matrix, one row for each point; got shape "
+            f"{list(numbers.shape)}: flatten the rows or, if they are flat, look for a diverged "
+            "model"
         )
-    _check_rows(name, shape[0], n)
+    _check_rows(name, len(numbers), n)
     return numbers if numbers.dtype == torch.float64 else numbers.float()
 
 

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import arrays
 from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import check_request, matrix
@@ -73,7 +72,7 @@ class Coreset:
         mean = points.mean(0)
         points = points.sub_(mean).float()
         labelled = points[:0]
-        if arrays.count("view.labelled", view.labelled):
+        if view.labelled is not None and len(view.labelled):
             labelled = (matrix("posterior.embed(labelled)", embed, view.labelled) - mean).float()
         with tiled.full_precision():
             far = points.new_full((n,), torch.inf)

@@ -57,7 +57,7 @@ class RetrainingEER:
         """Return the positions of the ``size`` best candidates [size], best first."""
         order = draw_candidates(view, size, self.candidates, rng)
         check_target(view)
-        if not arrays.count("view.labelled", view.labelled):
+        if view.labelled is None or not len(view.labelled):
             raise InputError(
                 "view.labelled is empty, and the model learns from it: label some points"
             )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, checks
+from foresee import checks
 from foresee.strategies.candidates import (
     CHUNK,
     check_request,
@@ -15,7 +15,6 @@ from foresee.strategies.candidates import (
     draw_candidates,
     draw_targets,
     predict_in_chunks,
-    predicted,
 )
 from foresee.types import Score, View
 
@@ -85,9 +84,7 @@ class TopK:
         if self.point:
             predict, axes, val = view.posterior.point, "n c", ()
         elif self.targets != 0:
-            inputs = draw_targets(view, self.targets, rng)
-            n = arrays.count("view.val", inputs)
-            val = (predicted("posterior.predict(val)", predict, inputs, n),)
+            val = (draw_targets(view, self.targets, rng),)
         # A score prepares its targets on every call: chunks at least as large repay that.
         budget = max([self.chunk, *(v.nbytes for v in val if v is not None)])
         chunks = predict_in_chunks(predict, view.pool, order, budget, axes)
