@@ -217,6 +217,16 @@ def test_an_exhausted_batch_goes_on_with_a_new_layer(lookahead):
         assert told(certain, certain[:9], picks[first : first + 2]) == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize("lookahead", [1, 2])
+def test_every_layer_is_a_batch_of_its_own(lookahead):
+    # Four draws are two coins. Four points show each; three targets the first, two the second.
+    coins = np.eye(2)[np.array(list(itertools.product([0, 1], repeat=2))).T]
+    pool, val = np.repeat(coins, 4, axis=0), np.repeat(coins, [3, 2], axis=0)
+    strategy = BatchMell(shortlist=None, lookahead=lookahead)
+    picks = strategy(view(pool, val), 8, np.random.default_rng(0))
+    assert (picks // 4).tolist() == [0, 1] * 4
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_takes_any_float_type(strategy, dtype):

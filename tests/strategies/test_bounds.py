@@ -93,6 +93,18 @@ def test_brackets_hold(case, below):
         np.testing.assert_allclose(low, exact, atol=1e-13)
 
 
+@pytest.mark.parametrize(("t", "c"), [(7, 2), (100, 7)])
+def test_bounds_hold_in_float32_where_they_are_exact(t, c):
+    # Labels that the draw decides, one of which is the target: log(1 + χ²) is the divergence.
+    pool = torch.eye(c)[torch.from_numpy(np.random.default_rng(0).integers(c, size=(60, t)))]
+    for i in range(60):
+        targets = bounds._Targets(pool[i : i + 1], 0.0)
+        (score, _), (_, high) = targets.score(pool), targets.bracket(pool)
+        assert targets.bound(pool)[i] == pytest.approx(float(score[i]), rel=2e-4)
+        assert targets.bound(pool)[i] >= score[i]
+        assert (high >= score).all()
+
+
 def test_lower_bounds_by_hand():
     pool, val = pair(3, 2, 15, 6, spread=2.0)
     means = pool.mean(1), val.mean(1)

@@ -219,6 +219,18 @@ def test_followed_scores_are_bounded_and_exact(seed, spread):
         assert (followed.most >= scores * (1 - 1e-6) - 1e-15).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_hold_in_float32_as_well(seed):
+    pool, val = pair(n=60, t=10, c=4, seed=seed)
+    labels = labels_of(pool, val, dtype=torch.float32)
+    W = labels.nothing_known()
+    before = labels.survey(W)
+    # Nothing has changed: the bounds are as tight as they can be, and rounding would break them.
+    assert (labels.survey(W, before).most >= before.scores).all()
+    followed = drawspace.Followed(labels, labels.factors(W))
+    assert (followed.most >= followed.scores(torch.arange(60))).all()
+
+
 @pytest.mark.parametrize(("block", "steps"), [(4, 4), (16, 64), (400, 64)])
 def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     pool, val = pair(n=400, m=30, t=30, c=5)

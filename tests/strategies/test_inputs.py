@@ -232,6 +232,26 @@ def test_other_draws_for_the_pool_than_for_the_target_are_named(strategy):
         strategy(replace(view, posterior=fewer), 3, rng())
 
 
+@pytest.mark.parametrize("strategy", WITH_TARGET, ids=lambda s: type(s).__name__)
+def test_random_targets_are_drawn_without_replacement(strategy):
+    if isinstance(strategy, RetrainingEER):
+        return  # tested by hand
+    view = random_view(rng(), n=40, m=11)
+    seen = []
+
+    class Noting(Reader):
+        def predict(self, inputs):
+            seen.append(inputs)
+            return super().predict(inputs)
+
+    view = replace(view, posterior=Noting(view.posterior))
+    for seed in range(3):
+        seen.clear()
+        replace(strategy, candidates=30, targets=10)(view, 3, rng(seed))
+        assert np.unique(seen[0], axis=0).shape == (10, 5)
+        assert all(row in view.val.tolist() for row in seen[0].tolist())
+
+
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
