@@ -130,11 +130,14 @@ def _select(labels: Labels, size: int, first: Sequence[int] = ()) -> NDArray[np.
     if len(labels.E) <= FEW:
         _pick_among_few(labels, size, picks, W)
     elif threads == 1:
-        _pick_among_many(labels, size, picks, W)
+        for _ in _pick_among_many(labels, size, picks, W):
+            pass
     else:
         # Threads that work apart: torch's own wait for each other after every small product.
         shared = labels.shared_by(tiled.one_core_each(threads))
-        tiled.one_core_each(1).submit(_pick_among_many, shared, size, picks, W).result()
+        runs = _pick_among_many(shared, size, picks, W)
+        while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
+            pass
     return np.array(picks, dtype=np.int64)
 
 
@@ -147,7 +150,10 @@ def _pick_among_few(labels: Labels, size: int, picks: list[int], W: Float[Tensor
         W = run.Ws[-1]
 
 
-def _pick_among_many(labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"]) -> None:
+def _pick_among_many(
+    labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"]
+) -> Iterator[int]:
+    """Run after run, as in the plan above; yields how many picks of a run were kept."""
     n = len(labels.E)
     now = labels.survey(W)
     now.scores[picks] = TAKEN
@@ -169,6 +175,7 @@ def _pick_among_many(labels: Labels, size: int, picks: list[int], W: Float[Tenso
             steps = max(1, steps // 2)
         elif followed * steps < 3 * n:
             steps = min(STEPS, 2 * steps)
+        yield kept
 
 
 @dataclass
