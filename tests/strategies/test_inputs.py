@@ -250,6 +250,8 @@ def test_random_targets_are_drawn_without_replacement(strategy):
         replace(strategy, candidates=30, targets=10)(view, 3, rng(seed))
         assert np.unique(seen[0], axis=0).shape == (10, 5)
         assert all(row in view.val.tolist() for row in seen[0].tolist())
+    whole, enough = (replace(strategy, targets=k)(view, 3, rng()).tolist() for k in (None, 11))
+    assert whole == enough
 
 
 @pytest.mark.parametrize(
