@@ -162,6 +162,12 @@ def test_refinement_is_optimal(n_labelled, n_pool, size):
     assert improved >= 3
 
 
+def test_refinement_can_halve_the_radius():
+    pool, labelled = np.float32([[10], [14], [18]]), np.float32([[0]])
+    assert choose(Coreset(), pool, labelled, size=1) == [2]
+    assert choose(Coreset(refine=60), pool, labelled, size=1) == [1]
+
+
 @pytest.mark.parametrize("seconds", [1e-9, 0.05, 0.3])
 def test_refinement_is_never_worse_than_greedy(seconds):
     x = data("clusters", n=150)
