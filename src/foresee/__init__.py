@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from foresee.strategies import TopK as TopK
     from foresee.strategies import TopMell as TopMell
     from foresee.strategies import mell_top_k as mell_top_k
-    from foresee.strategies import pruned_mell as pruned_mell
     from foresee.types import View as View
 
 _HOMES = {
@@ -60,7 +59,6 @@ _HOMES = {
         "TopK",
         "TopMell",
         "mell_top_k",
-        "pruned_mell",
     ),
     "types": ("View",),
 }

@@ -217,6 +217,16 @@ def test_an_exhausted_batch_goes_on_with_a_new_layer(lookahead):
         assert told(certain, certain[:9], picks[first : first + 2]) == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize("lookahead", [1, 2])
+def test_every_layer_is_a_batch_of_its_own(lookahead):
+    # Four draws are two coins. Four points show each; three targets the first, two the second.
+    coins = np.eye(2)[np.array(list(itertools.product([0, 1], repeat=2))).T]
+    pool, val = np.repeat(coins, 4, axis=0), np.repeat(coins, [3, 2], axis=0)
+    strategy = BatchMell(shortlist=None, lookahead=lookahead)
+    picks = strategy(view(pool, val), 8, np.random.default_rng(0))
+    assert (picks // 4).tolist() == [0, 1] * 4
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_takes_any_float_type(strategy, dtype):
@@ -296,7 +306,6 @@ def test_distances_of_mebl_plus_plus_are_those_of_the_embedding(monkeypatch, c):
 @pytest.mark.parametrize("c", [2, 3, 5])
 def test_batchbald_in_float32_keeps_its_digits(c):
     pool = torch.from_numpy(some(20, 2, 12, c, spread=0.01)[0])
-    padded = torch.nn.functional.pad(pool, (0, 1)) if c == 2 else pool
     beliefs = batch.prior(pool)
     rng = np.random.default_rng(0)
     for i in range(4):
@@ -306,7 +315,7 @@ def test_batchbald_in_float32_keeps_its_digits(c):
             own = (beliefs.chance.numpy() @ beliefs.weight.numpy()) @ (probs * np.log(probs)).sum(1)
             exact.append(own - beliefs.chance.numpy() @ (given * np.log(given)).sum(1))
         single = batch.Beliefs(beliefs.chance.float(), beliefs.weight.float())
-        rows = padded.float()
+        rows = pool.float()
         got = batch.parameter_information(rows, batch.divergence(rows), single).numpy()
         assert np.abs(got - exact).max() < 1e-3 * np.max(exact) < 1e-5
         beliefs = batch.after(beliefs, pool[i], 7, rng)

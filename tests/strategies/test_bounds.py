@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foresee import InputError, TopK, TopMell, mell, mell_top_k, pruned_mell
+from foresee import InputError, TopK, TopMell, mell, mell_top_k
 from foresee.kernels import reference
 from foresee.strategies import bounds
 from foresee.testing import check_strategy, random_draws, random_view
@@ -77,18 +77,35 @@ def test_bounds_hold(case):
     assert (bound >= exact - 1e-15).all()
 
 
+def bracket(pool, val, below):
+    low, high = bounds._Targets(torch.tensor(val), below).bracket(torch.tensor(pool))
+    return low.numpy(), high.numpy()
+
+
 @given(case=cases(most=40), below=st.sampled_from([0.0, 1e-4, 1e-2, 0.2, 0.9]))
-def test_pruned_scores_miss_no_more_than_they_say(case, below):
+def test_brackets_hold(case, below):
     pool, val, _ = case
     exact = reference.expected_loss_reduction(pool, val, reference.log_risk)
-    pruned = pruned_mell(pool, val, below=below)
-    assert (pruned.scores <= exact + 1e-13).all()
-    assert (exact <= pruned.scores + pruned.error + 1e-13).all()
+    low, high = bracket(pool, val, below)
+    assert (low <= exact + 1e-13).all()
+    assert (exact <= high + 1e-13).all()
     if below == 0:
-        np.testing.assert_allclose(pruned.scores, exact, atol=1e-13)
+        np.testing.assert_allclose(low, exact, atol=1e-13)
 
 
-def test_pruning_by_hand():
+@pytest.mark.parametrize(("t", "c"), [(7, 2), (100, 7)])
+def test_bounds_hold_in_float32_where_they_are_exact(t, c):
+    # Labels that the draw decides, one of which is the target: log(1 + χ²) is the divergence.
+    pool = torch.eye(c)[torch.from_numpy(np.random.default_rng(0).integers(c, size=(60, t)))]
+    for i in range(60):
+        targets = bounds._Targets(pool[i : i + 1], 0.0)
+        (score, _), (_, high) = targets.score(pool), targets.bracket(pool)
+        assert targets.bound(pool)[i] == pytest.approx(float(score[i]), rel=2e-4)
+        assert targets.bound(pool)[i] >= score[i]
+        assert (high >= score).all()
+
+
+def test_lower_bounds_by_hand():
     pool, val = pair(3, 2, 15, 6, spread=2.0)
     means = pool.mean(1), val.mean(1)
     below = 0.05
@@ -101,7 +118,7 @@ def test_pruning_by_hand():
         if c in np.argsort(-means[0][i])[:kept] and means[1][j, d] >= below:
             u = joint[i, j, c, d] / apart - 1
             expected[i] += apart * ((1 + u) * np.log1p(u) - u) / 2
-    np.testing.assert_allclose(pruned_mell(pool, val, below=below).scores, expected, rtol=1e-9)
+    np.testing.assert_allclose(bracket(pool, val, below)[0], expected, rtol=1e-9)
     assert (expected < mell(pool, val)).all()
 
 
@@ -121,8 +138,8 @@ def test_many_classes_need_few_exact_scores():
     best = mell_top_k(pool, val, 20)
     assert best.picks.tolist() == ranked(mell(pool, val).numpy(), 20).tolist()
     assert best.share < 0.25
-    pruned = pruned_mell(pool, val)
-    assert pruned.error.max() < 0.02 * pruned.scores.mean()
+    low, high = bounds._Targets(val, 1e-4).bracket(pool)
+    assert (high - low).max() < 0.02 * low.mean()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -165,8 +182,6 @@ def test_wrong_arguments_are_named():
     pool, val = pair(5)
     with pytest.raises(InputError, match="k = 6 is more than the 5 points of the pool"):
         mell_top_k(pool, val, 6)
-    with pytest.raises(InputError, match=r"below must be a probability from 0 to 1, got 1\.5"):
-        pruned_mell(pool, val, below=1.5)
     with pytest.raises(InputError, match="must share draws t"):
         mell_top_k(pool, val[:, :5], 2)
     with pytest.raises(InputError, match="pool is a Tensor and val is a ndarray"):

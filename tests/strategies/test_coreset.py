@@ -41,10 +41,10 @@ def distances(x, y):
     return np.sqrt(((x[:, None] - y[None]) ** 2).sum(2))
 
 
-def covering(pool, labelled, picks, outliers=0):
-    """The distance to the nearest centre of the farthest point that is no outlier."""
+def covering(pool, labelled, picks):
+    """The distance to the nearest centre of the farthest point."""
     centres = np.concatenate([labelled, pool[list(picks)]])
-    return np.sort(distances(pool, centres).min(1))[len(pool) - 1 - outliers]
+    return distances(pool, centres).min(1).max()
 
 
 def naive(pool, labelled, size):
@@ -140,47 +140,50 @@ def test_memory_stays_bounded_and_products_precise(monkeypatch):
     assert set(precisions) == {"highest"}
 
 
-@pytest.mark.parametrize("strategy", [Coreset(), Coreset(refine=60, outliers=2)])
+@pytest.mark.parametrize("strategy", [Coreset(), Coreset(refine=60)])
 def test_laws_of_a_strategy(strategy):
     check_strategy(strategy)
 
 
-@pytest.mark.parametrize("outliers", [0, 1, 2])
 @pytest.mark.parametrize(("n_labelled", "n_pool", "size"), [(0, 11, 3), (2, 11, 3), (3, 8, 2)])
-def test_refinement_is_optimal(n_labelled, n_pool, size, outliers):
+def test_refinement_is_optimal(n_labelled, n_pool, size):
     improved = 0
     for seed in range(12):
         x = data("normal", n=n_labelled + n_pool, seed=seed, d=2)
         pool, labelled = x[n_labelled:], x[:n_labelled]
         greedy = choose(Coreset(), pool, labelled, size)
-        refined = choose(Coreset(refine=60, outliers=outliers), pool, labelled, size)
+        refined = choose(Coreset(refine=60), pool, labelled, size)
         best = min(
-            covering(pool, labelled, subset, outliers)
+            covering(pool, labelled, subset)
             for subset in itertools.combinations(range(n_pool), size)
         )
-        assert covering(pool, labelled, refined, outliers) == pytest.approx(best, rel=1e-5)
-        improved += covering(pool, labelled, greedy, outliers) > best * 1.001
+        assert covering(pool, labelled, refined) == pytest.approx(best, rel=1e-5)
+        improved += covering(pool, labelled, greedy) > best * 1.001
     assert improved >= 3
 
 
+def test_refinement_can_halve_the_radius():
+    pool, labelled = np.float32([[10], [14], [18]]), np.float32([[0]])
+    assert choose(Coreset(), pool, labelled, size=1) == [2]
+    assert choose(Coreset(refine=60), pool, labelled, size=1) == [1]
+
+
 @pytest.mark.parametrize("seconds", [1e-9, 0.05, 0.3])
-@pytest.mark.parametrize("outliers", [0, 5])
-def test_refinement_is_never_worse_than_greedy(seconds, outliers):
+def test_refinement_is_never_worse_than_greedy(seconds):
     x = data("clusters", n=150)
     pool, labelled = x[10:], x[:10]
     greedy = choose(Coreset(), pool, labelled, size=12)
-    refined = choose(Coreset(seconds, outliers), pool, labelled, size=12)
-    assert covering(pool, labelled, refined, outliers) <= covering(
-        pool, labelled, greedy, outliers
-    ) * (1 + 1e-6)
+    refined = choose(Coreset(seconds), pool, labelled, size=12)
+    assert covering(pool, labelled, refined) <= covering(pool, labelled, greedy) * (1 + 1e-6)
 
 
-def test_a_refined_batch_is_filled_with_other_points():
-    # Five centres cover all, and the solver may choose no more than that.
+def test_a_refined_batch_is_filled_with_other_points(monkeypatch):
+    # The solver may choose fewer centres than it is allowed.
+    monkeypatch.setattr(coreset, "_cover", lambda near, size, seconds: np.array([0]))
     points = torch.tensor([[0.0, 0], [5, 0], [0, 7], [9, 9], [4, 4]]).repeat_interleave(8, 0)
     far = torch.full((40,), torch.inf)
-    for size in range(5, 40):
-        picks = coreset._refine(points, far, np.arange(size), outliers=1, seconds=10)
+    for size in range(5, 17):
+        picks = coreset._refine(points, far, np.arange(size), seconds=10)
         assert len(set(picks.tolist())) == len(picks) == size
         assert covering(points, points[:0], picks) == 0
 
@@ -199,10 +202,6 @@ def test_wrong_arguments_are_named(monkeypatch):
         choose(Coreset(), pool[:, :, None])
     with pytest.raises(InputError, match="refine must be seconds"):
         Coreset(refine=0)
-    with pytest.raises(InputError, match="outliers must be at least 0"):
-        Coreset(refine=1, outliers=-1)
-    with pytest.raises(InputError, match="set refine"):
-        Coreset(outliers=3)
     monkeypatch.setattr(coreset, "REFINABLE", 19)
     with pytest.raises(InputError, match="at most 19 points and the pool has 20"):
         choose(Coreset(refine=1), pool)

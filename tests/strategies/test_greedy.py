@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foresee import InputError, TopK, mebl
-from foresee.strategies import greedy
+from foresee.strategies import drawspace, greedy
 from foresee.strategies.greedy import GreedyConditioning
 from foresee.testing import check_strategy, random_draws, random_view
 from foresee.types import View
@@ -97,7 +97,7 @@ def test_scores_are_falls_of_the_expected_loss():
 
 def labels_of(pool, val, noise=NOISE, dtype=torch.float64):
     pool, val = (torch.tensor(x, dtype=dtype) for x in (pool, val))
-    return greedy._Labels(greedy.explained(pool), greedy.target_root(val), noise)
+    return drawspace.Labels(drawspace.explained(pool), drawspace.target_root(val), noise)
 
 
 @pytest.mark.parametrize("c", [2, 3, 10])
@@ -152,12 +152,12 @@ def test_a_label_never_makes_the_prediction_worse(t, dtype):
         batch = rng.permutation(30)
         at_first, left = (
             variance_left(pool, val, batch[:1], 1e18),
-            [float(labels.root.square().sum())],
+            [float(labels.F.square().sum())],
         )
         for k, pick in enumerate(batch, start=1):
             gain = labels.gain(int(pick), cov)
             cov = cov - gain @ gain.T
-            left.append(float((labels.root.T @ cov @ labels.root).trace()))
+            left.append(float((labels.F.T @ cov @ labels.F).trace()))
             fall = at_first - variance_left(pool, val, batch[:k])
             assert left[0] - left[-1] == pytest.approx(fall, rel=1e-4)
         assert (np.diff(left) <= 0).all()
@@ -179,7 +179,7 @@ def test_a_worthless_label_can_become_the_best():
     survey = labels_of(pool, val).survey
     before = survey(torch.eye(4).double()).scores
     run = greedy._run(labels_of(pool, val), torch.eye(4).double(), 2)
-    after = survey(run.covs[0]).scores
+    after = survey(run.Ws[0]).scores
     assert run.picks == [0, 1]
     assert before[1] < 1e-15
     assert 0 < after[2] <= before[2] < after[1]
@@ -210,13 +210,25 @@ def test_followed_scores_are_bounded_and_exact(seed, spread):
     pool, val = pair(n=25, t=10, c=4, spread=spread, seed=seed)
     labels = labels_of(pool, val)
     run = greedy._run(labels, torch.eye(10).double(), 5)
-    followed = greedy._Followed(labels, labels.factors(torch.eye(10).double()))
-    for change, cov in zip(run.changes, run.covs, strict=True):
+    followed = drawspace.Followed(labels, labels.factors(torch.eye(10).double()))
+    for change, cov in zip(run.changes, run.Ws, strict=True):
         followed.add(*change)
         scores = labels.survey(cov).scores
         np.testing.assert_allclose(followed.scores(torch.arange(25)), scores, rtol=1e-6, atol=1e-15)
         assert (followed.least <= scores * (1 + 1e-6) + 1e-15).all()
         assert (followed.most >= scores * (1 - 1e-6) - 1e-15).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_hold_in_float32_as_well(seed):
+    pool, val = pair(n=60, t=10, c=4, seed=seed)
+    labels = labels_of(pool, val, dtype=torch.float32)
+    W = labels.nothing_known()
+    before = labels.survey(W)
+    # Nothing has changed: the bounds are as tight as they can be, and rounding would break them.
+    assert (labels.survey(W, before).most >= before.scores).all()
+    followed = drawspace.Followed(labels, labels.factors(W))
+    assert (followed.most >= followed.scores(torch.arange(60))).all()
 
 
 @pytest.mark.parametrize(("block", "steps"), [(4, 4), (16, 64), (400, 64)])
@@ -230,8 +242,8 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     kept = []
     unbeaten = greedy._unbeaten
 
-    def spy(labels, cov, run):
-        kept.append((unbeaten(labels, cov, run), len(run.picks)))
+    def spy(labels, W, run):
+        kept.append((unbeaten(labels, W, run), len(run.picks)))
         return kept[-1][0]
 
     monkeypatch.setattr(greedy, "_unbeaten", spy)
@@ -251,7 +263,7 @@ def test_followed_pick_by_pick_they_are_the_same(monkeypatch, steps):
 @pytest.mark.parametrize("many", [0.0, 2.0])
 def test_renewed_units_change_no_score(monkeypatch, many):
     pool, val = pair(n=30)
-    monkeypatch.setattr(greedy, "_MANY", many)  # renew whenever scores are needed, or never
+    monkeypatch.setattr(drawspace, "_MANY", many)  # renew whenever scores are needed, or never
     run = greedy._run(labels_of(pool, val), torch.eye(12).double(), 20)
     picks, scores = by_hand(pool, val, 20)
     assert run.picks == picks
@@ -266,7 +278,7 @@ def test_float32_chooses_as_well_as_float64(monkeypatch, few):
     single = labels_of(pool, val, dtype=torch.float32)
     run = greedy._run(exact, torch.eye(40).double(), 100)
     error = 0.0
-    for cov in [torch.eye(40).double(), *run.covs[::10], run.covs[-1]]:
+    for cov in [torch.eye(40).double(), *run.Ws[::10], run.Ws[-1]]:
         scores = exact.survey(cov).scores
         worst = (single.survey(cov).scores - scores).abs().max() / scores.max()
         error = max(error, float(worst))
@@ -333,13 +345,14 @@ def test_counting_rare_classes_as_one_loses_no_more_than_promised(seed, classes,
     pool, val = (torch.tensor(x) for x in pair(n=15, c=8, spread=spread, seed=seed))
     coarse = greedy.coarsened(pool, classes)
     torch.testing.assert_close(coarse.sum(2), torch.ones(15, 12).double())
-    root = greedy.target_root(val)
+    root = drawspace.target_root(val)
     cov = torch.eye(12).double()
     whole, part = (
-        greedy._Labels(greedy.explained(p), root, NOISE).survey(cov).scores for p in (pool, coarse)
+        drawspace.Labels(drawspace.explained(p), root, NOISE).survey(cov).scores
+        for p in (pool, coarse)
     )
     order = pool.mean(1).argsort(1, descending=True)
-    rest = greedy.explained(pool).square().sum(2).gather(1, order)[:, classes - 1 :].sum(1)
+    rest = drawspace.explained(pool).square().sum(2).gather(1, order)[:, classes - 1 :].sum(1)
     assert (part <= whole + 1e-12).all()
     assert (whole <= part + root.square().sum(0).max() * rest + 1e-12).all()
 

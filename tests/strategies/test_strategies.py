@@ -1,6 +1,7 @@
 """TopK, Random, EER by retraining, and the laws that every strategy obeys."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -77,16 +78,20 @@ def test_ties_fall_to_the_generator():
     flat = TopK(lambda pool, val: np.zeros(len(pool)))
     counts = np.bincount(np.concatenate([flat(view, 3, rng(s)) for s in range(300)]), minlength=30)
     assert counts.min() > 10  # expected 30 each
+    many, order = random_view(rng(), n=500), rng().permutation(500)
+    likely = many.posterior.predict(many.pool)[order, 0, 0] > 0.5
+    picks = TopK(lambda pool, val: (pool[:, 0, 0] > 0.5) + 0.0)(many, 500, rng())
+    assert picks.tolist() == [*order[likely], *order[~likely]]
 
 
 class Watched:
-    """A posterior that notes how many predictions were alive at once."""
+    """A posterior that notes how many predictions were asked for at once."""
 
     def __init__(self, posterior):
-        self.posterior, self.largest = posterior, 0
+        self.posterior, self.sizes = posterior, []
 
     def predict(self, inputs):
-        self.largest = max(self.largest, len(inputs))
+        self.sizes.append(len(inputs))
         return torch.from_numpy(self.posterior.predict(inputs))
 
 
@@ -95,8 +100,15 @@ def test_topk_streams_the_pool():
     watched = Watched(view.posterior)
     row = 8 * 3 * 4  # draws, classes, bytes
     picks = TopK(mell, chunk=50 * row)(replace(view, posterior=watched), 20, rng())
-    assert watched.largest == 50
+    assert max(watched.sizes) == 50
     assert picks.tolist() == TopK(mell)(view, 20, rng()).tolist()
+
+
+def test_chunks_are_no_smaller_than_the_targets():
+    view = random_view(rng(), n=40, m=11)
+    watched = Watched(view.posterior)
+    TopK(mell, chunk=1)(replace(view, posterior=watched), 5, rng())
+    assert watched.sizes == [11, 1, 11, 11, 11, 6]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +153,23 @@ def test_retraining_by_hand(loss):
     picks = RetrainingEER(model, loss)(view, 8, rng())
     assert picks.tolist() == np.argsort(expected).tolist()
     assert not hasattr(model, "coef_")  # the caller's model is left alone
+
+
+class Noting(GaussianNB):
+    sizes: ClassVar[list[int]] = []
+
+    def predict_proba(self, X):
+        self.sizes.append(len(X))
+        return super().predict_proba(X)
+
+
+def test_retraining_draws_candidates_and_targets():
+    view = random_view(rng(1), n=20, m=9)
+    picks = RetrainingEER(Noting(), candidates=3, targets=4)(view, 2, rng())
+    assert Noting.sizes == [3] + 9 * [4]  # three classes for each of three candidates
+    assert set(picks.tolist()) < set(rng().permutation(20)[:3].tolist())
+    with pytest.raises(InputError, match="targets must be None or at least 1, got 0"):
+        RetrainingEER(GaussianNB(), targets=0)
 
 
 # The laws must be able to fail.
@@ -231,9 +260,3 @@ def test_the_posterior_for_tests_shares_its_draws():
     assert isinstance(view.posterior, LinearPosterior)
     whole = view.posterior.predict(view.pool)
     np.testing.assert_allclose(whole[3:5], view.posterior.predict(view.pool[3:5]), rtol=1e-6)
-
-
-def test_a_score_that_is_not_one_number_for_each_point_is_named():
-    view = random_view(np.random.default_rng(0))
-    with pytest.raises(InputError, match=r"score must return one number for each of the 1 points"):
-        TopK(lambda pool, val: pool.mean(2))(view, 2, np.random.default_rng(0))

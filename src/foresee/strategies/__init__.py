@@ -4,10 +4,8 @@ from foresee.strategies.badge import Badge as Badge
 from foresee.strategies.batch import BatchBALD as BatchBALD
 from foresee.strategies.batch import BatchMell as BatchMell
 from foresee.strategies.bounds import Best as Best
-from foresee.strategies.bounds import Pruned as Pruned
 from foresee.strategies.bounds import TopMell as TopMell
 from foresee.strategies.bounds import mell_top_k as mell_top_k
-from foresee.strategies.bounds import pruned_mell as pruned_mell
 from foresee.strategies.coreset import Coreset as Coreset
 from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus
 from foresee.strategies.diverse import PowerMell as PowerMell

@@ -5,9 +5,7 @@ the loss at the last layer would be g_i = r_i ⊗ h_i, with r = p − onehot(arg
 embedding. The batch is a k-means++ seeding of the g: a first one at random, then each point with
 probability ∝ D², its squared distance to the nearest pick.
 
-The g have c·d entries but are never formed: ⟨g_i, g_j⟩ = ⟨r_i, r_j⟩⟨h_i, h_j⟩. D² only falls, so
-old values serve to propose points; accepted with chance D²(now) / D²(old), they follow the exact
-law, and all points catch up with many picks at once, in one matrix product.
+The g have c·d entries but are never formed: ⟨g_i, g_j⟩ = ⟨r_i, r_j⟩⟨h_i, h_j⟩.
 """
 
 from dataclasses import dataclass
@@ -21,23 +19,31 @@ from torch import Tensor
 
 from foresee import checks
 from foresee.kernels import tiled
-from foresee.strategies.candidates import matrix
+from foresee.strategies.candidates import check_request, matrix
 from foresee.strategies.kmeanspp import RESOLUTION, kmeanspp
 from foresee.types import View
 
 
 @dataclass(frozen=True)
 class Badge:
-    """k-means++ seeding of the gradients that the predicted classes would cause."""
+    """k-means++ seeding of the gradients that the predicted classes would cause.
+
+    Needs neither draws nor target: it asks the posterior for point predictions [n c] and for
+    embeddings [n d].
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> Badge()(view, 3, np.random.default_rng(0))
+    array([34, 10,  1])
+    """
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order they were drawn."""
-        checks.count("size", size, len(view.pool), of="the pool")
-        probs = view.posterior.point(view.pool)
+        """Return positions in ``view.pool`` [size], in the order they were drawn."""
+        check_request(view, size, rng)
+        probs = matrix("posterior.point(pool)", view.posterior.point, view.pool)
         checks.array("posterior.point(pool)", probs, "n c")
-        probs = matrix("posterior.point(pool)", probs)
         checks.rows_sum_to_one("posterior.point(pool)", probs)
-        embeddings = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))
+        embeddings = matrix("posterior.embed(pool)", view.posterior.embed, view.pool)
         with tiled.full_precision():
             return kmeanspp(_Gradients(probs, embeddings), size, rng)
 

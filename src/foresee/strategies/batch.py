@@ -29,10 +29,12 @@ from foresee.errors import InputError
 from foresee.kernels import elementwise, tiled
 from foresee.strategies.candidates import (
     check_subsets,
+    checked_draws,
     draw_candidates,
-    draw_targets,
-    draws,
-    predict_in_chunks,
+    gathered,
+    pool_draws,
+    predicted,
+    target_draws,
 )
 from foresee.types import View
 
@@ -44,11 +46,20 @@ _CHUNK = 1 << 22  # products of a pass that are held at once
 class BatchMell:
     """Label the points whose labels together tell most about the target labels.
 
-    Only the ``shortlist`` points of highest MELL are considered, at least ``size`` of them; None
-    takes all. ``lookahead=2`` chooses pairs by what they tell together: it finds points that tell
-    nothing alone, at c · shortlist / 2 times the cost of a pick.
-
     Cost of a pick: samples · shortlist · targets · c² · t. For batches of tens, not of thousands.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the validation set; None: all.
+        samples: label vectors that stand for all.
+        shortlist: how many points of highest MELL are considered, at least ``size``; None: all.
+        lookahead: 2 chooses pairs by what they tell together: it finds points that tell nothing
+            alone, at c · shortlist / 2 times the cost of a pick.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> BatchMell()(view, 3, np.random.default_rng(0))
+    array([24, 34,  7])
     """
 
     candidates: int | None = None
@@ -66,16 +77,16 @@ class BatchMell:
             raise InputError(f"shortlist must be None or at least 1, got {self.shortlist}")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order of the choice."""
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
         order = draw_candidates(view, size, self.candidates, rng)
-        predict = view.posterior.predict
-        val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
-        chunks = predict_in_chunks(predict, view.pool, order)
-        pools = (draws("posterior.predict(pool)", chunk) for chunk in chunks)
+        val = target_draws(view, self.targets, rng)
+        pools = pool_draws(view, order, val)
         scores = torch.cat([tiled.log_loss_reduction(pool, val).cpu() for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
         best = order[np.argsort(-scores.numpy(), kind="stable")[:keep]]
-        pool = draws("posterior.predict(pool)", predict(view.pool[best]))
+        name = "posterior.predict(pool)"
+        short = predicted(name, view.posterior.predict, view.pool[best], len(best))
+        pool = checked_draws(name, short)
 
         def gain(beliefs: Beliefs) -> Tensor:
             return target_information(pool, val, beliefs)
@@ -90,8 +101,17 @@ class BatchMell:
 class BatchBALD:
     """Label the points whose labels together tell most about the parameters (Kirsch et al. 2019).
 
-    Cost of a pick: samples · n · c · t, a pass of MELL over ``samples`` / c targets. It holds the
-    predictions of all candidates.
+    Needs no target. Cost of a pick: samples · n · c · t, a pass of MELL over ``samples`` / c
+    targets. It holds the predictions of all candidates.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        samples: label vectors that stand for all.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> BatchBALD()(view, 3, np.random.default_rng(0))
+    array([24,  7, 34])
     """
 
     candidates: int | None = None
@@ -102,10 +122,9 @@ class BatchBALD:
         _check_samples(self.samples)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order of the choice."""
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
         order = draw_candidates(view, size, self.candidates, rng)
-        chunks = predict_in_chunks(view.posterior.predict, view.pool, order)
-        pool = torch.cat([draws("posterior.predict(pool)", chunk) for chunk in chunks])
+        pool = gathered(pool_draws(view, order), len(order))
         told = divergence(pool)
 
         def gain(beliefs: Beliefs) -> Tensor:
@@ -174,9 +193,8 @@ def divergence(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n t"]:
     """KL(P_it ‖ p̄_i), of every draw from the mean."""
     parts = []
     for part in pool.split(max(1, _CHUNK // pool[0].numel())):
-        mean = part.mean(1, keepdim=True)
-        relative = torch.where(mean > elementwise.TINY, part / mean.clamp_min(elementwise.TINY), 1)
-        parts.append((mean * elementwise.phi(relative - 1)).sum(2))
+        relative, mean = tiled.relative(part)
+        parts.append((mean[:, None] * elementwise.phi(relative)).sum(2))
     return torch.cat(parts)
 
 

@@ -1,21 +1,26 @@
 """The highest MELL scores without computing all of them: bounds that cost a small part.
 
-MELL_i is a sum over classes c of p̄_ic · (1/m) Σ_jc' q̄_jc' φ(u) (see `tiled`). With u² in place of
-φ(u) it would need one t×t matrix for all targets, as MEBL does:
+With P_i [t c] the predictions for point i and p̄_i [c] their mean over draws, Q_j and q̄_j those for
+target j, and rows A_ic [t] = P_ic / p̄_ic − 1 and B_jk [t] = Q_jk / q̄_jk − 1 of their classes
+(see `tiled` for φ),
 
-    χ²_ic = (1/m) Σ_jc' q̄_jc' u² = ‖A_ic F‖² / t²,  F Fᵀ = (1/m) Σ_jc' q̄_jc' Bᵀ B
+    MELL_i = Σ_c p̄_ic · term_ic,   term_ic = (1/m) Σ_jk q̄_jk φ(u),   u = A_ic·B_jk / t
 
-and it bounds the terms of class c:
+With u² in place of φ(u) a term would need one t×t matrix for all targets, as MEBL does:
 
-    (1/m) Σ_jc' q̄_jc' φ(u)  ≤  min(log(1 + χ²_ic), κ(x_ic) χ²_ic)
+    χ²_ic = (1/m) Σ_jk q̄_jk u² = ‖A_ic F‖²,   F Fᵀ = Σ_jk q̄_jk B_jk B_jkᵀ / (m t²)
+
+and that bounds the term:
+
+    term_ic  ≤  min(log(1 + χ²_ic), κ(x_ic) χ²_ic)
 
 The first by Jensen's inequality: the left side is a mean of divergences, none of which is above
 log(1 + its χ²). The second as φ(u) ≤ κ(x) u² for u ≥ −x, where κ(x) = φ(−x) / x² grows from ½ to 1;
-and u ≥ −x_ic both for x = 1 − min_t P_ic / p̄_ic, as 1 + u is a mean of P_ic / p̄_ic over weighted
-draws, and for x = ‖A_ic‖ max ‖B_jc'‖ / t.
+and u ≥ −x_ic both for x = −min_t A_ict, as u is a mean of A_ic over weighted draws, and for
+x = ‖A_ic‖ max ‖B_jk‖ / t.
 
-No term is negative. So the terms of likely classes alone are a lower bound, and adding the bounds
-of the others makes it an upper one.
+No term is negative. So the terms of likely classes alone are a lower bound of MELL, and adding the
+bounds of the others makes it an upper one: `_Targets.bracket`.
 """
 
 from collections.abc import Callable
@@ -28,22 +33,20 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
-from foresee.errors import InputError
+from foresee import arrays, checks
 from foresee.kernels import tiled
-from foresee.kernels.elementwise import TINY, phi
+from foresee.kernels.elementwise import phi
 from foresee.strategies.candidates import (
     CHUNK,
     check_subsets,
+    checked_draws,
     draw_candidates,
-    draw_targets,
-    draws,
-    numpy,
-    predict_in_chunks,
+    pool_draws,
+    target_draws,
 )
-from foresee.types import View
+from foresee.types import Array, View
 
-_UNLIKELY = 1e-3  # classes that the second bound leaves out
+_UNLIKELY = 1e-3  # mean probability of classes that `bracket` leaves out
 _SLACK = 1 + 1e-4  # far more than the rounding of a score in float32
 _BLOCK = 256  # points scored at once, at least
 _ENTRIES = 1 << 20  # of A that are worked on at once
@@ -54,8 +57,16 @@ class TopMell:
     """Label the points with the highest MELL: the picks of ``TopK(mell)``, often in less time.
 
     Bounds cost c t² for each point, scores m c² t: what is gained grows with targets and classes.
-    ``candidates`` and ``targets`` draw random subsets, as in `TopK`, and the pool streams through
-    in chunks of ``chunk`` bytes of predictions.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the validation set; None: all.
+        chunk: bytes of predictions that are held at once, beside those for the targets.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> TopMell()(view, 3, np.random.default_rng(0))
+    array([24, 11, 10])
     """
 
     candidates: int | None = None
@@ -66,15 +77,14 @@ class TopMell:
         check_subsets(self.candidates, self.targets)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the positions of the ``size`` best candidates, best first."""
+        """Return the positions of the ``size`` best candidates [size], best first."""
         order = draw_candidates(view, size, self.candidates, rng)
-        predict = view.posterior.predict
-        val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
-        targets = _Targets(val, _UNLIKELY)
+        val = target_draws(view, self.targets, rng)
+        with tiled.full_precision():
+            targets = _Targets(val, _UNLIKELY)
         picks, scores = np.empty(0, np.int64), np.empty(0)
         start = 0
-        for chunk in predict_in_chunks(predict, view.pool, order, self.chunk):
-            points = draws("posterior.predict(pool)", chunk)
+        for points in pool_draws(view, order, val, self.chunk):
             floor = scores[-1] if len(scores) == size else 0.0
             with tiled.full_precision():
                 best = _top(points, targets, min(size, len(points)), floor)
@@ -88,54 +98,46 @@ class TopMell:
 
 @dataclass(frozen=True)
 class Best:
-    """The highest scores, best first, and the share of all points that were scored for them."""
+    """The k highest scores: positions [k], best first, scores [k], and the share of points scored.
+
+    All the others were known by their bounds to be lower.
+    """
 
     picks: NDArray[np.int64]
     scores: NDArray[Any]
     share: float
 
 
-def mell_top_k(pool: Any, val: Any, k: int) -> Best:
-    """The k highest of ``mell(pool, val)``; equal ones in the order of the pool."""
-    points, targets = _checked(pool, val)
-    checks.count("k", k, len(points), of="the pool")
-    with tiled.full_precision():
-        return _top(points, _Targets(targets, _UNLIKELY), k)
+def mell_top_k(pool: Array, val: Array, k: int) -> Best:
+    """The k highest of ``mell(pool, val)``; equal ones in the order of the pool.
 
+    Args:
+        pool: draws of the pool [n t c].
+        val: the same draws of the validation set [m t c].
+        k: how many, from 1 to n.
 
-@dataclass(frozen=True)
-class Pruned:
-    """Lower bounds of MELL, and how much is missing at most: both [n]."""
-
-    scores: NDArray[Any]
-    error: NDArray[Any]
-
-
-def pruned_mell(pool: Any, val: Any, *, below: float = 1e-4) -> Pruned:
-    """MELL without the classes whose mean probability at a point, or a target, is ``below`` that.
-
-    scores ≤ mell(pool, val) ≤ scores + error. The cost falls with the squared share of classes
-    left: several times where there are hundreds.
+    >>> from foresee.testing import random_draws
+    >>> rng = np.random.default_rng(0)
+    >>> pool, val = random_draws(rng, 500, t=20, c=3), random_draws(rng, 50, t=20, c=3)
+    >>> mell_top_k(pool, val, 3).picks
+    array([129, 410, 103])
     """
-    points, targets = _checked(pool, val)
-    if not 0 <= below < 1:
-        raise InputError(f"below must be a probability from 0 to 1, got {below}")
-    with tiled.full_precision():
-        low, high = _Targets(targets, below).bracket(points)
-    return Pruned(numpy(low), numpy(high - low))
-
-
-def _checked(pool: Any, val: Any) -> tuple[Float[Tensor, "n t c"], Float[Tensor, "m t c"]]:
-    points, targets = draws("pool", pool), draws("val", val)
+    points, targets = checked_draws("pool", pool), checked_draws("val", val)
     checks.same_posterior(pool, val)
+    checks.count("k", k, len(points), of="the pool")
     dtype = torch.promote_types(points.dtype, targets.dtype)
-    return points.to(dtype), targets.to(dtype)
+    with tiled.full_precision():
+        return _top(points.to(dtype), _Targets(targets.to(dtype), _UNLIKELY), k)
 
 
 def _top(points: Float[Tensor, "n t c"], targets: "_Targets", k: int, floor: float = 0.0) -> Best:
-    """The k highest scores, less some of those that are below ``floor``."""
+    """The k highest scores, less some of those that are below ``floor``.
+
+    Points are scored by falling upper bound, block by block, until no bound reaches the k-th
+    highest score; where classes are many, a tighter bound is tried the same way before.
+    """
     n = len(points)
-    high = targets.bound(points)
+    high = targets.bound(points)  # [n], as are all below
     low = torch.zeros_like(high)
     scored = torch.zeros(n, dtype=torch.bool, device=high.device)
 
@@ -157,33 +159,41 @@ def _top(points: Float[Tensor, "n t c"], targets: "_Targets", k: int, floor: flo
     if targets.pruning_pays(points):
         tighten(targets.bracket, unless=scored)
     scored = tighten(targets.score, unless=scored)
-    found = scored.nonzero()[:, 0].cpu().numpy()
-    scores = numpy(low)[found]
+    found = arrays.numpy(scored.nonzero()[:, 0])
+    scores = arrays.numpy(low)[found]
     order = np.argsort(-scores, kind="stable")[:k]
     return Best(found[order], scores[order], len(found) / n)
 
 
 class _Targets:
-    """What bounds and scores need of the validation set."""
+    """What bounds and scores need of the validation set.
+
+    Attributes:
+        likely: the classes of each target with a mean probability of at least ``below``; where it
+            has none of those, its likeliest [m c].
+        longest: max ‖B_jk‖ / √t.
+        root, unlikely_root: F of all classes of targets, and of those that are not likely [t t].
+    """
 
     def __init__(self, val: Float[Tensor, "m t c"], below: float) -> None:
         self.val, self.below = val, below
-        rows, mean, length = _deviations(val)
+        rows, mean, length = _deviations(val)  # [m c t], [m c], [m c]
         self.longest = length.max()
-        self.likely = mean >= mean.amax(1, keepdim=True).clamp_max(below)  # one of each, at least
-        weighted = rows * mean.sqrt()[..., None]
+        self.likely = mean >= mean.amax(1, keepdim=True).clamp_max(below)
+        weighted = rows * mean.sqrt()[..., None]  # √q̄ B [m c t]
         self.root = _root(weighted.flatten(0, 1), len(val))
         self.unlikely_root = _root(weighted[~self.likely], len(val))
 
     def bound(self, points: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
         """At least MELL."""
-        return torch.cat([self._terms(part).sum(1) for part in _parts(points)]) * _SLACK
+        parts = points.split(max(1, _ENTRIES // points[0].numel()))
+        return torch.cat([self._class_bounds(part).sum(1) for part in parts]) * _SLACK
 
     def score(
         self, points: Float[Tensor, "n t c"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
         """MELL itself, as both bounds."""
-        scores = tiled.log_loss_reduction(points.contiguous(), self.val)
+        scores = tiled.log_loss_reduction(points, self.val)
         return scores, scores
 
     def pruning_pays(self, points: Float[Tensor, "n t c"]) -> bool:
@@ -194,13 +204,14 @@ class _Targets:
     def bracket(
         self, points: Float[Tensor, "n t c"]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Bounds from below and from above, by the likely classes of points and targets."""
+        """Bounds from below and from above, by the likely classes of points and targets.
+
+        Points are put together by their number of likely classes, rounded up to one of few levels.
+        """
         c = points.shape[2]
-        if c == 2:  # the kernel takes two classes for the two of one label
-            return self.score(points)
         levels = sorted({min(c, k << s) for k in (3, 4) for s in range(c.bit_length())})
-        counts = (points.mean(1) >= self.below).sum(1)
-        level = torch.bucketize(counts, torch.tensor(levels, device=counts.device))
+        counts = (points.mean(1) >= self.below).sum(1)  # [n]
+        level = torch.bucketize(counts, torch.tensor(levels, device=counts.device))  # [n]
         low, high = points.new_empty(2, len(points))
         for place, keep in enumerate(levels):
             which = (level == place).nonzero()[:, 0]
@@ -209,47 +220,45 @@ class _Targets:
         return low, high
 
     def _bracket(self, points: Float[Tensor, "n t c"], keep: int) -> tuple[Tensor, Tensor]:
-        rows, mean, _ = _deviations(points)
-        mean, kept = mean.topk(keep)
-        classes = points.gather(2, kept[:, None].expand(-1, points.shape[1], -1))
+        """The same with the ``keep`` likeliest classes of each point."""
+        _, t, _ = points.shape
+        rows, mean, _ = _deviations(points)  # [n c t], [n c]
+        mean, kept = mean.topk(keep)  # [n keep] both
+        classes = points.gather(2, kept[:, None].expand(-1, t, -1))  # [n t keep]
         # Every term is a class of a point with one of a target: those may be regrouped at will.
-        likely = self.val.transpose(1, 2)[self.likely]
+        likely = self.val.transpose(1, 2)[self.likely]  # [k t]
         groups = torch.nn.functional.pad(likely, (0, 0, 0, -len(likely) % keep))
-        groups = groups.view(-1, keep, likely.shape[1]).transpose(1, 2).contiguous()
-        low = tiled.log_loss_reduction(classes, groups) * (len(groups) / len(self.val))
-        rows = rows.gather(1, kept[..., None].expand(-1, -1, rows.shape[2]))
-        missing = self._terms(points).scatter(1, kept, 0).sum(1)
+        groups = groups.view(-1, keep, t).transpose(1, 2).contiguous()  # [k/keep t keep]
+        reduction = tiled.log_loss_reduction(classes, groups, binary=False)
+        low = reduction * (len(groups) / len(self.val))  # [n]
+        # Missing: all of the unlikely classes of the point; of the likely, unlikely targets'.
+        missing = self._class_bounds(points).scatter(1, kept, 0).sum(1)  # [n]
+        rows = rows.gather(1, kept[..., None].expand(-1, -1, t))  # [n keep t]
         missing += (mean * (rows @ self.unlikely_root).square().sum(2)).sum(1)
         return low, (low + missing) * _SLACK
 
-    def _terms(self, points: Float[Tensor, "n t c"]) -> Float[Tensor, "n c"]:
-        """Bounds of the terms of every class."""
-        rows, mean, length = _deviations(points)
-        square = (rows @ self.root).square().sum(2)
-        lowest = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)
-        factor = phi(-lowest) / lowest.square()
-        return mean * torch.minimum(square.log1p(), factor * square)
+    def _class_bounds(self, points: Float[Tensor, "n t c"]) -> Float[Tensor, "n c"]:
+        """p̄ · min(log(1 + χ²), κ(x) χ²): at least p̄ · term, for every class."""
+        rows, mean, length = _deviations(points)  # [n c t], [n c], [n c]
+        chi2 = (rows @ self.root).square().sum(2)  # [n c]
+        x = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)  # [n c]
+        kappa = phi(-x) / x.square()  # [n c]
+        return mean * torch.minimum(chi2.log1p(), kappa * chi2)
 
 
 def _deviations(
     probs: Float[Tensor, "n t c"],
 ) -> tuple[Float[Tensor, "n c t"], Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     """A = P/p̄ − 1, p̄ and ‖A‖/√t."""
-    mean = probs.mean(1)
-    scale = torch.where(mean > TINY, 1 / mean.clamp_min(TINY), 0)
-    rows = ((probs - mean[:, None]) * scale[:, None]).transpose(1, 2)
+    relative, mean = tiled.relative(probs)
+    rows = relative.transpose(1, 2)
     return rows, mean, rows.square().mean(2).sqrt()
 
 
 def _root(rows: Float[Tensor, "r t"], m: int) -> Float[Tensor, "t t"]:
-    """F / t, where F Fᵀ is the sum of squares of the rows, divided by m."""
+    """F, where F Fᵀ is the sum over rows b of b bᵀ / (m t²)."""
     t = rows.shape[1]
     gram = torch.zeros(t, t, dtype=torch.float64, device=rows.device)
     for part in rows.split(max(1, _ENTRIES // t)):
         gram += part.double().T @ part.double()
-    values, vectors = torch.linalg.eigh(gram / m)
-    return (vectors * values.clamp_min(0).sqrt() / t).to(rows)
-
-
-def _parts(points: Float[Tensor, "n t c"]) -> tuple[Tensor, ...]:
-    return points.split(max(1, _ENTRIES // points[0].numel()))
+    return (tiled.root(gram / m) / t).to(rows)

@@ -9,12 +9,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
+from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.types import Array, View
 
 CHUNK = 64 << 20
 """Bytes of pool predictions that are held at once."""
+
+_PART = 4096  # rows that are read at once where a pool must be read first
 
 
 def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) -> None:
@@ -25,60 +27,136 @@ def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) 
         raise InputError(f"targets must be None or at least {fewest}, got {targets}")
 
 
+def check_request(view: View, size: int, rng: np.random.Generator) -> None:
+    """Check what every strategy is called with."""
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(
+            f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
+            "numpy.random.default_rng(0)"
+        )
+    checks.count("size", size, len(view.pool), of="the pool")
+
+
+def check_target(view: View) -> None:
+    """Check that there is a validation set."""
+    if view.val is None:
+        raise InputError(
+            "view.val is None, and this method needs a target: pass an unlabelled sample of the "
+            "data that the model will meet, or take a method without a target, such as Badge() or "
+            "TopK(bald, targets=0)"
+        )
+
+
 def draw_candidates(
     view: View, size: int, candidates: int | None, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Positions of the pool, or of a random subset to pick ``size`` from, in random order."""
-    checks.count("size", size, len(view.pool), of="the pool")
+    check_request(view, size, rng)
     if candidates is not None:
         checks.count("size", size, candidates, of="the candidates")
     return rng.permutation(len(view.pool))[:candidates]
 
 
-def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> Any:
-    """The validation set, or a random subset of it."""
-    if targets is None or targets >= len(view.val):
-        return view.val
-    return view.val[rng.choice(len(view.val), targets, replace=False)]
+def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> Array:
+    """Predictions for the validation set, or for a random subset of it; as `predicted`."""
+    check_target(view)
+    m = len(view.val)
+    some = slice(None) if targets is None or targets >= m else rng.choice(m, targets, replace=False)
+    n = m if isinstance(some, slice) else len(some)
+    return predicted("posterior.predict(val)", view.posterior.predict, view.val[some], n)
+
+
+def predicted(
+    name: str, predict: Callable[[Any], Any], inputs: Any, n: int, axes: str = "n t c"
+) -> Array:
+    """What a posterior answers for n inputs; checked for its form, not for its values."""
+    probs: Array = checks.array(name, predict(inputs), axes)
+    _check_rows(name, len(probs), n)
+    return probs
 
 
 def predict_in_chunks(
-    predict: Callable[[Any], Any], pool: Any, order: NDArray[np.int64], budget: int = CHUNK
-) -> Iterator[Any]:
+    predict: Callable[[Any], Any],
+    pool: Any,
+    order: NDArray[np.int64],
+    budget: int = CHUNK,
+    axes: str = "n t c",
+) -> Iterator[Array]:
     """Predict for the points in this order, ``budget`` bytes of predictions at a time."""
+    name = f"posterior.{'predict' if axes == 'n t c' else 'point'}(pool)"
     start, rows = 0, 1  # one row tells how large a row is
     while start < len(order):
-        probs = predict(pool[order[start : start + rows]])
+        part = order[start : start + rows]
+        probs = predicted(name, predict, pool[part], len(part), axes)
         yield probs
         start += len(probs)
         rows = max(1, budget // (probs.nbytes // len(probs)))
 
 
-def draws(name: str, values: Any) -> Tensor:
-    """Checked probabilities [n t c] on the device they came on, as float32 or float64."""
-    checks.draws(name, values)
-    if not isinstance(values, Tensor):
-        values = torch.from_numpy(np.require(values, requirements=["C", "W"]))
-    values = values.detach()
-    checks.rows_sum_to_one(name, values)
-    return values if values.dtype == torch.float64 else values.float()
+def target_draws(
+    view: View, targets: int | None, rng: np.random.Generator
+) -> Float[Tensor, "m t c"]:
+    """Checked predictions for the validation set, or for a random subset of it."""
+    return checked_draws("posterior.predict(val)", draw_targets(view, targets, rng))
 
 
-def numpy(values: Array) -> NDArray[Any]:
-    """Return the values as a NumPy array."""
-    return values.cpu().numpy() if isinstance(values, Tensor) else values
+def pool_draws(
+    view: View,
+    order: NDArray[np.int64],
+    val: Float[Tensor, "m t c"] | None = None,
+    budget: int = CHUNK,
+) -> Iterator[Float[Tensor, "k t c"]]:
+    """Checked predictions for the points in this order, by the draws behind ``val``, in chunks."""
+    for chunk in predict_in_chunks(view.posterior.predict, view.pool, order, budget):
+        probs = checked_draws("posterior.predict(pool)", chunk)
+        if val is not None:
+            checks.same_posterior(probs, val)
+        yield probs
 
 
-def matrix(name: str, value: Array) -> Float[Tensor, "n d"]:
-    """Return finite numbers on the CPU, as float32 or float64; shares memory where it can."""
-    if not isinstance(value, Tensor):
-        # Torch cannot read all strides and complains about read-only memory.
-        value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
-    value = value.detach().cpu()
-    value = value if value.dtype == torch.float64 else value.float()
-    if value.ndim != 2 or not bool(value.isfinite().all()):
+def checked_draws(name: str, values: Any) -> Float[Tensor, "n t c"]:
+    """Checked probabilities, contiguous, on the device they came on, as float32 or float64."""
+    probs = arrays.tensor(checks.draws(name, values)).contiguous()
+    checks.rows_sum_to_one(name, probs)
+    return probs if probs.dtype == torch.float64 else probs.float()
+
+
+def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
+    """Put n rows that come in parts into one tensor, without holding them twice."""
+    whole, start = torch.empty(0), 0
+    for part in parts:
+        if start == 0:
+            whole = part.new_empty(n, *part.shape[1:])
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return whole
+
+
+def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tensor, "n d"]:
+    """One row of finite numbers for each input, on the CPU, as float32 or float64."""
+    n = len(inputs)
+    if not isinstance(inputs, arrays.Rows):
+        return _finite(name, function(inputs), n)
+    starts = range(0, n, _PART)
+    rows = (_finite(name, function(inputs[i : i + _PART]), min(_PART, n - i)) for i in starts)
+    return gathered(rows, n)
+
+
+def _finite(name: str, values: Any, n: int) -> Float[Tensor, "n d"]:
+    numbers = arrays.tensor(values, name).cpu()
+    if numbers.ndim != 2 or numbers.is_complex() or not bool(numbers.isfinite().all()):
         raise InputError(
             f"{name} must be a finite matrix, one row for each point; got shape "
-            f"{list(value.shape)}: flatten the rows or, if they are flat, look for a diverged model"
+            f"{list(numbers.shape)}: flatten the rows or, if they are flat, look for a diverged "
+            "model"
         )
-    return value
+    _check_rows(name, len(numbers), n)
+    return numbers if numbers.dtype == torch.float64 else numbers.float()
+
+
+def _check_rows(name: str, rows: int, n: int) -> None:
+    if rows != n:
+        raise InputError(
+            f"{name} must have a row for each of the {n} inputs it was asked for, got {rows} rows: "
+            "mend the posterior"
+        )

@@ -18,10 +18,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
-from foresee.strategies.candidates import matrix
+from foresee.strategies.candidates import check_request, matrix
 from foresee.strategies.kmeanspp import approach
 from foresee.types import View
 
@@ -37,46 +36,50 @@ _TAKEN = -1.0  # in place of a squared distance: below all of them, so never the
 class Coreset:
     """Greedy k-centre: always the point farthest from what is labelled or chosen already.
 
-    ``refine`` allows that many seconds to shrink the radius by mixed-integer programs that may
-    leave ``outliers`` points uncovered; when they are over the best batch so far is returned, which
-    then depends on the machine's speed. Equal distances are ordered at random.
+    Needs neither draws nor target: it asks the posterior for embeddings [n d].
+
+    Args:
+        refine: seconds allowed to shrink the radius by mixed-integer programs; the best batch by
+            then is returned, which depends on the machine's speed. None: the greedy one.
+
+    Equal distances are ordered at random.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> Coreset()(view, 3, np.random.default_rng(0))
+    array([34, 11, 13])
     """
 
     refine: float | None = None
-    outliers: int = 0
 
     def __post_init__(self) -> None:
         if self.refine is not None and not self.refine > 0:
             raise InputError(f"refine must be seconds > 0, or None; got {self.refine}")
-        if self.outliers < 0:
-            raise InputError(f"outliers must be at least 0, got {self.outliers}")
-        if self.outliers and self.refine is None:
-            raise InputError("outliers are left out by the refinement only: set refine")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order of the greedy choice if not refined."""
+        """Return positions in ``view.pool`` [size], in the order of the choice if not refined."""
+        check_request(view, size, rng)
         n = len(view.pool)
-        checks.count("size", size, n, of="the pool")
         if self.refine is not None and n > REFINABLE:
             raise InputError(
                 f"refine compares all pairs of at most {REFINABLE} points and the pool has {n}: "
                 "pass refine=None or a part of the pool"
             )
         order = rng.permutation(n)  # among equals the first wins: let chance say which is first
-        points = matrix("posterior.embed(pool)", view.posterior.embed(view.pool))[order]
+        embed = view.posterior.embed
+        points = matrix("posterior.embed(pool)", embed, view.pool)[order]
         # ‖x‖² + ‖y‖² − 2 xy cancels less around the mean.
         mean = points.mean(0)
         points = points.sub_(mean).float()
         labelled = points[:0]
-        if len(view.labelled):
-            embedded = view.posterior.embed(view.labelled)
-            labelled = (matrix("posterior.embed(labelled)", embedded) - mean).float()
+        if view.labelled is not None and len(view.labelled):
+            labelled = (matrix("posterior.embed(labelled)", embed, view.labelled) - mean).float()
         with tiled.full_precision():
             far = points.new_full((n,), torch.inf)
             _add_centres(far, points, labelled)
             picks = _farthest_first(points, far.clone(), size)
             if self.refine is not None:
-                picks = _refine(points, far, picks, self.outliers, self.refine)
+                picks = _refine(points, far, picks, self.refine)
         return order[picks]
 
 
@@ -131,61 +134,50 @@ def _refine(
     points: Float[Tensor, "n d"],
     far: Float[Tensor, "n"],
     best: NDArray[np.int64],
-    outliers: int,
     seconds: float,
 ) -> NDArray[np.int64]:
     """Find the smallest radius that as many centres can have, by bisection of all distances."""
     deadline = time.monotonic() + seconds
-    n, size = len(far), len(best)
+    size = len(best)
     between = _squared(points, points).fill_diagonal_(0)
 
     def distances(picks: NDArray[np.int64]) -> Float[Tensor, "n"]:
         return torch.minimum(far, between[:, picks].amin(1))
 
-    def radius(picks: NDArray[np.int64]) -> float:
-        return float(distances(picks).sort().values[max(0, n - 1 - outliers)])
-
-    reached = radius(best)
-    # No radius is below half the greedy one (a quarter when squared, less some rounding), unless
-    # outliers are left out.
-    least = 0.0 if outliers else 0.249 * reached
+    reached = float(distances(best).max())
+    # No radius is below half the greedy one: a quarter when squared, less some rounding.
+    least = 0.249 * reached
     radii = np.unique(torch.cat([x[(least <= x) & (x < reached)] for x in (between, far)]))
     low, high = 0, len(radii)  # those below `low` are impossible, those from `high` on are reached
     while low < high and (left := deadline - time.monotonic()) > 0:
         middle = (low + high) // 2
         near, uncovered = between <= float(radii[middle]), far > float(radii[middle])
         # A hard program must not eat up the time: undecided counts as impossible.
-        chosen = _cover(near[uncovered].numpy(), size, outliers, left / 2)
+        chosen = _cover(near[uncovered].numpy(), size, left / 2)
         if chosen is None:
             low = middle + 1
         else:
             rest = distances(chosen)
             rest[chosen] = _TAKEN
             best = np.append(chosen, _farthest_first(points, rest, size - len(chosen)))
-            high = int(np.searchsorted(radii, radius(best)))
+            high = int(np.searchsorted(radii, float(distances(best).max())))
     return best
 
 
-def _cover(
-    near: NDArray[np.bool_], size: int, outliers: int, seconds: float
-) -> NDArray[np.int64] | None:
-    """Choose at most ``size`` columns so that every row, but for some outliers, is near to one."""
+def _cover(near: NDArray[np.bool_], size: int, seconds: float) -> NDArray[np.int64] | None:
+    """Choose at most ``size`` columns so that every row is near to one of them."""
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    # Unknowns: whether each column is chosen, then whether each row is left out.
-    rows, columns = near.shape
-    chosen, left_out = np.repeat([1, 0], [columns, rows]), np.repeat([0, 1], [columns, rows])
-    covered = sparse.csr_array(np.hstack([near, np.eye(rows, dtype=np.bool_)])).astype(np.float64)
+    every = np.ones(near.shape[1])
     solution = milp(
-        c=np.zeros(columns + rows),
-        integrality=chosen,
+        c=np.zeros_like(every),
+        integrality=every,
         bounds=Bounds(0, 1),
         constraints=[
-            LinearConstraint(covered, lb=1),
-            LinearConstraint(chosen, ub=size),
-            LinearConstraint(left_out, ub=outliers),
+            LinearConstraint(sparse.csr_array(near.astype(np.float64)), lb=1),
+            LinearConstraint(every, ub=size),
         ],
         options={"time_limit": seconds},
     )
-    return None if solution.x is None else np.flatnonzero(solution.x[:columns] > 0.5)
+    return None if solution.x is None else np.flatnonzero(solution.x > 0.5)

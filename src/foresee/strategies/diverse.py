@@ -16,23 +16,33 @@ from foresee.scores import mell
 from foresee.strategies.candidates import (
     check_subsets,
     draw_candidates,
-    draw_targets,
-    draws,
-    predict_in_chunks,
+    gathered,
+    pool_draws,
+    target_draws,
 )
-from foresee.strategies.greedy import explained, gathered, target_root
+from foresee.strategies.drawspace import explained, target_root
 from foresee.strategies.kmeanspp import RESOLUTION, kmeanspp
 from foresee.strategies.topk import TopK
-from foresee.types import Array, Score, View
+from foresee.types import Score, View
 
 
 @dataclass(frozen=True)
 class PowerMell:
     """Label points drawn without replacement, each ∝ score^power (Kirsch et al. 2023).
 
-    It costs what the score costs. ``power`` tells how far to trust it: 0 is chance among points
-    whose score is not zero, infinity is `TopK`. Points of score zero come last. Any ``score`` that
-    is not negative will do.
+    It costs what the score costs.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the validation set; None: all, 0: none.
+        power: how far to trust the score; 0 is chance among points whose score is not zero,
+            infinity would be `TopK`. Points of score zero come last.
+        score: maps draws [n t c] and [m t c] to scores [n], none of them negative.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> PowerMell()(view, 3, np.random.default_rng(0))
+    array([38, 15, 12])
     """
 
     candidates: int | None = None
@@ -46,7 +56,7 @@ class PowerMell:
             raise InputError(f"power must be at least 0 and finite, got {self.power}")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order they were drawn."""
+        """Return positions in ``view.pool`` [size], in the order they were drawn."""
         order = draw_candidates(view, size, self.candidates, rng)
         scores = TopK(self.score, targets=self.targets).scores(view, order, rng).astype(np.float64)
         if scores.min() < 0:
@@ -65,9 +75,19 @@ class MeblPlusPlus:
     """Label points far apart in the space where the squared length of a point is its MEBL.
 
     k-means++ from the origin: the first pick is drawn ∝ MEBL, the next ∝ what of it the picks
-    before do not share. Of a space of c·t dimensions, ``memory`` bytes hold those along the r
-    principal axes of the targets that fit: a squared length falls short of MEBL by at most
-    λ_{r+1} Σ_c ‖E_c‖² (see `greedy`).
+    before do not share.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the validation set; None: all.
+        memory: bytes for the embeddings. Of their c·t dimensions those along the r principal axes
+            of the targets are kept that fit: a squared length falls short of MEBL by at most
+            λ_{r+1} Σ_c ‖E_c‖² (see `drawspace`).
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> MeblPlusPlus()(view, 3, np.random.default_rng(0))
+    array([20, 24, 36])
     """
 
     candidates: int | None = None
@@ -79,19 +99,18 @@ class MeblPlusPlus:
         checks.byte_count("memory", self.memory)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in the pool, in the order they were drawn."""
+        """Return positions in ``view.pool`` [size], in the order they were drawn."""
         order = draw_candidates(view, size, self.candidates, rng)
-        predict = view.posterior.predict
-        val = draws("posterior.predict(val)", predict(draw_targets(view, self.targets, rng)))
+        val = target_draws(view, self.targets, rng)
         fit = max(1, self.memory // (4 * len(order) * val.shape[2]))
-
-        def embedded(chunk: Array) -> Tensor:
-            with tiled.full_precision():
-                return explained(draws("posterior.predict(pool)", chunk).float()) @ axes
-
         with tiled.full_precision():
             axes = target_root(val).float()[:, -fit:]
-        parts = map(embedded, predict_in_chunks(predict, view.pool, order))
+
+        def embedded(probs: Float[Tensor, "k t c"]) -> Float[Tensor, "k c r"]:
+            with tiled.full_precision():
+                return explained(probs.float()) @ axes
+
+        parts = map(embedded, pool_draws(view, order, val))
         rows = gathered(parts, len(order)).flatten(1).cpu()
         with tiled.full_precision():
             return order[kmeanspp(_Euclidean(rows), size, rng, from_origin=True)]

@@ -5,10 +5,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import entr
 
+from foresee import arrays
 from foresee.errors import InputError
-from foresee.strategies.candidates import draw_candidates
+from foresee.strategies.candidates import check_subsets, check_target, draw_candidates
 from foresee.types import View
 
 
@@ -16,13 +18,24 @@ from foresee.types import View
 class RetrainingEER:
     """Roy & McCallum (2001): label the points that, once learnt, leave the least expected loss.
 
-    ``model`` is any scikit-learn classifier with ``predict_proba``. It is cloned and refitted on
-    the labelled set plus (x_i, y) for every candidate i and class y; the loss that this model
-    expects on the validation set is averaged over y by the present prediction for x_i:
-    J × classes fits for each call. Classes are those of the labelled set.
+    The model is cloned and refitted on the labelled set plus (x_i, y) for every candidate i and
+    class y; the loss that it then expects on the validation set is averaged over y by the present
+    prediction for x_i: candidates × classes fits for each call. Classes are those of the labelled
+    set. The posterior of the view is not used.
 
-    ``candidates`` and ``targets`` draw random subsets, as in `TopK`. Equal scores are ordered at
-    random.
+    Args:
+        model: any scikit-learn classifier with ``predict_proba``; it is left as it is.
+        loss: "log" or "zero-one".
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the validation set; None: all.
+
+    Equal scores are ordered at random.
+
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> RetrainingEER(GaussianNB(), candidates=10)(view, 3, np.random.default_rng(0))
+    array([27,  2,  1])
     """
 
     model: Any
@@ -31,6 +44,7 @@ class RetrainingEER:
     targets: int | None = None
 
     def __post_init__(self) -> None:
+        check_subsets(self.candidates, self.targets)
         if self.loss not in ("log", "zero-one"):
             raise InputError(f'loss must be "log" or "zero-one", got {self.loss!r}')
         if not hasattr(self.model, "predict_proba"):
@@ -40,29 +54,42 @@ class RetrainingEER:
             )
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the positions of the ``size`` best candidates, best first."""
+        """Return the positions of the ``size`` best candidates [size], best first."""
         order = draw_candidates(view, size, self.candidates, rng)
-        val = view.val[rng.permutation(len(view.val))[: self.targets]]
-        now = self._fit(view.labelled, view.labels)
-        present = now.predict_proba(view.pool[order])
-        after = [
-            sum(
-                weight * self._expected_loss(view, view.pool[i], label, val)
-                for label, weight in zip(now.classes_, probs, strict=True)
-                if weight > 0
+        check_target(view)
+        if view.labelled is None or not len(view.labelled):
+            raise InputError(
+                "view.labelled is empty, and the model learns from it: label some points"
             )
-            for i, probs in zip(order, present, strict=True)
-        ]
+        val = _table(view.val[rng.permutation(len(view.val))[: self.targets]])
+        points = _table(view.pool[order])
+        labelled, labels = _table(view.labelled[:]), arrays.numpy(view.labels)
+        now = self._fit(labelled, labels)
+        present = now.predict_proba(points)
+        after = np.zeros(len(order))
+        for k, probs in enumerate(present):
+            inputs = _joined(labelled, points[k : k + 1])
+            for label, weight in zip(now.classes_, probs, strict=True):
+                if weight > 0:
+                    then = self._fit(inputs, np.append(labels, label))
+                    after[k] += weight * self._expected_loss(then.predict_proba(val))
         return order[np.argsort(after, kind="stable")[:size]]
 
-    def _expected_loss(self, view: View, point: Any, label: Any, val: Any) -> float:
-        inputs = np.concatenate([view.labelled, point[None]])
-        labels = np.append(np.asarray(view.labels), label)
-        probs = self._fit(inputs, labels).predict_proba(val)
+    def _expected_loss(self, probs: NDArray[Any]) -> float:
         risk = entr(probs).sum(1) if self.loss == "log" else 1 - probs.max(1)
         return float(risk.mean())
 
-    def _fit(self, inputs: Any, labels: Any) -> Any:
+    def _fit(self, inputs: Any, labels: NDArray[Any]) -> Any:
         from sklearn.base import clone  # slow to import, and only this strategy needs it
 
         return clone(self.model).fit(inputs, labels)
+
+
+def _table(rows: Any) -> Any:
+    """Rows as scikit-learn reads them: a sparse matrix by rows, or an array."""
+    return rows.tocsr() if hasattr(rows, "tocsr") else arrays.numpy(rows)
+
+
+def _joined(*tables: Any) -> Any:
+    join = sparse.vstack if hasattr(tables[0], "tocsr") else np.concatenate
+    return join(tables)

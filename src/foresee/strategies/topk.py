@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foresee import checks
-from foresee.errors import InputError
 from foresee.strategies.candidates import (
     CHUNK,
+    check_request,
     check_subsets,
     draw_candidates,
     draw_targets,
-    numpy,
     predict_in_chunks,
 )
 from foresee.types import Score, View
@@ -22,11 +21,17 @@ from foresee.types import Score, View
 
 @dataclass(frozen=True)
 class Random:
-    """Label points drawn uniformly at random."""
+    """Label points drawn uniformly at random.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> Random()(view, 3, np.random.default_rng(0))
+    array([24, 20, 32])
+    """
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return ``size`` distinct positions."""
-        checks.count("size", size, len(view.pool), of="the pool")
+        """Return ``size`` distinct positions in ``view.pool`` [size]."""
+        check_request(view, size, rng)
         return rng.choice(len(view.pool), size, replace=False)
 
 
@@ -34,12 +39,22 @@ class Random:
 class TopK:
     """Label the points with the highest scores.
 
-    ``candidates`` (J in the paper) and ``targets`` (L) draw random subsets of the pool and of the
-    validation set; None takes all, ``targets=0`` is for scores that look at no target.
-    ``point=True`` scores the point predictions [n c] in place of draws.
+    Args:
+        score: maps draws of the pool [n t c] and of the targets [m t c] to scores [n].
+        candidates: size of a random subset of the pool to choose from (J in the paper); None: all.
+        targets: size of a random subset of the validation set (L); None: all, 0: none, for scores
+            that look at no target.
+        point: score the point predictions [n c] in place of draws; the score takes these alone.
+        chunk: bytes of predictions that are held at once, or as many as the targets need if those
+            are more: memory does not grow with the pool.
 
-    The pool streams through in chunks of ``chunk`` bytes of predictions, or of the targets' size
-    if that is larger: memory does not grow with the pool. Equal scores are ordered at random.
+    Equal scores are ordered at random.
+
+    >>> from foresee import mell
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> TopK(mell, candidates=20)(view, 3, np.random.default_rng(0))
+    array([24, 11, 10])
     """
 
     score: Score | Callable[[Any], Any]
@@ -52,7 +67,7 @@ class TopK:
         check_subsets(self.candidates, self.targets, fewest=0)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the positions of the ``size`` best candidates, best first."""
+        """Return the positions of the ``size`` best candidates [size], best first."""
         order = draw_candidates(view, size, self.candidates, rng)
         scores = self.scores(view, order, rng)
         # The order is random and the sort is stable: ties fall to the generator.
@@ -61,22 +76,16 @@ class TopK:
     def scores(
         self, view: View, order: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
-        """Score the points at these positions."""
-        predict = view.posterior.point if self.point else view.posterior.predict
-        val: tuple[Any, ...] = ()
-        if not self.point:
-            val = (None if self.targets == 0 else predict(draw_targets(view, self.targets, rng)),)
+        """Score the points at these positions [k] of the pool: finite numbers [k]."""
         score: Any = self.score
+        who = getattr(getattr(score, "func", score), "__name__", type(score).__name__)
+        predict, axes = view.posterior.predict, "n t c"
+        val: tuple[Any, ...] = (None,)
+        if self.point:
+            predict, axes, val = view.posterior.point, "n c", ()
+        elif self.targets != 0:
+            val = (draw_targets(view, self.targets, rng),)
         # A score prepares its targets on every call: chunks at least as large repay that.
         budget = max([self.chunk, *(v.nbytes for v in val if v is not None)])
-        chunks = predict_in_chunks(predict, view.pool, order, budget)
-        return np.concatenate([_one_each(score(probs, *val), len(probs)) for probs in chunks])
-
-
-def _one_each(scores: Any, points: int) -> NDArray[Any]:
-    if tuple(scores.shape) != (points,):
-        raise InputError(
-            f"score must return one number for each of the {points} points, got "
-            f"{list(scores.shape)}: reduce over draws and classes"
-        )
-    return numpy(scores)
+        chunks = predict_in_chunks(predict, view.pool, order, budget, axes)
+        return np.concatenate([checks.scores(who, score(p, *val), len(p)) for p in chunks])
