@@ -71,7 +71,7 @@ def test_fashion_mnist_keeps_its_size(tmp_path, packed):
     ("change", "words"),
     [
         (lambda data: data[:-1], "cannot be read|must have .* bytes for .*, got"),
-        (lambda data: b"", "must begin with the number 2051 .* got nothing"),
+        (lambda data: b"", "must begin with the number 2051 .* begins with nothing"),
         (lambda data: data[:3], "must begin with|cannot be read"),
         (lambda data: b"PK\x03\x04" + data, "must begin with .* 50 4b 03 04|cannot be read"),
     ],
@@ -120,7 +120,9 @@ def test_a_header_that_asks_for_the_moon_is_refused(tmp_path):
     write_mnist(tmp_path, packed=False)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">I3I", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(10))
-    with pytest.raises(InputError, match="must have 79228162"):
+    with pytest.raises(
+        InputError, match="unpacks to 79228162.* bytes or more, and no more than 1073741824"
+    ):
         load("mnist", tmp_path)
 
 
@@ -293,7 +295,7 @@ def test_a_damaged_svhn_names_the_file(tmp_path):
     with pytest.raises(InputError, match=r"test_32x32\.mat cannot be read .* get it again"):
         load("svhn", tmp_path)
     savemat(test, {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.ones((2, 1), np.uint8)})
-    with pytest.raises(InputError, match=r"X must be \[32 32 3 n\] with n = 2"):
+    with pytest.raises(InputError, match=r"y must be numbers, n = 3 as in X, got uint8 \[2, 1\]"):
         load("svhn", tmp_path)
     savemat(test, {"Z": np.zeros(3)})
     with pytest.raises(InputError, match="cannot be read as SVHN's X and y"):

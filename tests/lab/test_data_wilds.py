@@ -155,8 +155,8 @@ def test_a_split_by_domain_makes_a_task(root):
 @pytest.fixture
 def decodes(monkeypatch):
     """Names of the files that are decoded from here on."""
-    read, seen = cache._read, []
-    monkeypatch.setattr(cache, "_read", lambda path, side: (seen.append(path), read(path, side))[1])
+    read, seen = cache.read, []
+    monkeypatch.setattr(cache, "read", lambda path, side: (seen.append(path), read(path, side))[1])
     return seen
 
 

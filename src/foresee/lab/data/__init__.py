@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foresee.lab.data.cifar import cifar10, cifar100
+from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import download, instructions, known
-from foresee.lab.data.images import Images
 from foresee.lab.data.small import digits, fashionmnist, mnist, svhn
 from foresee.lab.data.splits import Split, split, task
 from foresee.lab.data.wilds import LAYOUTS, load_wilds, wilds_bytes

@@ -1,10 +1,13 @@
-"""Getting a data set: through torchvision or wilds where they are installed, else by hand."""
+"""Where a data set is, and how to get it: through torchvision or wilds, else by hand."""
 
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from foresee.errors import InputError
+
+LIMIT = 1 << 30
+"""Bytes of one file, unpacked, that are read into memory: the published ones have a quarter."""
 
 
 class File(NamedTuple):
@@ -66,6 +69,21 @@ def known(name: str) -> str:
     if name.lower() not in FILES:
         raise InputError(f"there is no data set {name!r}: choose one of {', '.join(FILES)}")
     return name.lower()
+
+
+def find(name: str, root: Path | None, folder: str, *holds: str) -> Path:
+    """Return the folder that holds one of these files: root/folder, root/name or root itself."""
+    if root is None:
+        raise InputError(
+            f"a data folder is needed by {name}: pass the one that holds {Path(folder, holds[0])}"
+        )
+    for place in (root / folder, root / name, root):
+        if any((place / file).is_file() for file in holds):
+            return place
+    raise InputError(
+        f"there is no {Path(folder, holds[0])} in the data folder {root}: pass another folder, or "
+        f"get the files.\n{instructions(name, root)}"
+    )
 
 
 def instructions(name: str, root: Path | str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foresee.errors import InputError
 from foresee.files import write
-from foresee.lab.data.images import Images
+from foresee.lab.data.dataset import Images
 from foresee.lab.experiment import Experiment
 from foresee.seeding import generator
 from foresee.types import Task
