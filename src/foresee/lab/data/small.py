@@ -131,14 +131,12 @@ def _mat(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         raise InputError(f"there is no {path}: put it beside the other part of SVHN")
     try:
         _check_unpacked(path)
-        found = {name: (shape, kind) for name, shape, kind in whosmat(path)}
-        (*image, n), kind = found["X"]
-        if (image, kind) != ([32, 32, 3], "uint8"):
+        found = {name: (kind, shape) for name, shape, kind in whosmat(path)}
+        (kind, (*image, n)), (kind_y, shape_y) = found["X"], found["y"]
+        if (kind, image) != ("uint8", [32, 32, 3]):
             raise ValueError(f"X must be uint8 [32 32 3 n], got {kind} {[*image, n]}")
-        if math.prod(found["y"][0]) != n or found["y"][1] not in ("uint8", "double"):
-            raise ValueError(
-                f"y must be numbers, n = {n} as in X, got {found['y'][1]} {list(found['y'][0])}"
-            )
+        if math.prod(shape_y) != n or kind_y not in ("uint8", "double"):
+            raise ValueError(f"y must be n = {n} numbers, as X, got {kind_y} {list(shape_y)}")
         content = loadmat(path, variable_names=("X", "y"))
     except Exception as error:  # a damaged file raises ValueError, zlib.error, KeyError, ...
         raise InputError(
@@ -158,7 +156,7 @@ def _check_unpacked(path: Path) -> None:
         while len(tag := file.read(8)) == 8:
             kind, size = struct.unpack("<II", tag)
             unpacker = zlib.decompressobj()
-            while kind == _PACKED and size > 0 and (piece := file.read(min(size, 1 << 16))):
+            while kind == _PACKED and size > 0 and (piece := file.read(min(size, 1 << 13))):
                 size -= len(piece)
                 total += len(unpacker.decompress(piece))
                 _check_size(total)

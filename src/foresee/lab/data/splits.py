@@ -61,7 +61,7 @@ class Split:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             rows = {part: _whole(content[part]) for part in _PARTS}
             return cls(str(content["dataset"]), int(content["size"]), **rows)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{path} holds no split ({error!s}): it is damaged; write it again"
             ) from error
