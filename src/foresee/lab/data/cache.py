@@ -67,7 +67,10 @@ def decode(
 
 
 def open_array(file: Path) -> NDArray[np.uint8]:
-    """Map the array, copy-on-write: torch shares only memory that may be written."""
+    """Map the array, copy-on-write: torch shares only memory that may be written.
+
+    What is written stays in this process and never reaches the file.
+    """
     return np.lib.format.open_memmap(file, mode="c")
 
 

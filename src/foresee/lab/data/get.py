@@ -87,7 +87,17 @@ def find(name: str, root: Path | None, folder: str, *holds: str) -> Path:
 
 
 def instructions(name: str, root: Path | str) -> str:
-    """Say which files to put where, one line each, with what tells whether they are whole."""
+    """Say which files to put where, one line each, with what tells whether they are whole.
+
+    Args:
+        name: a data set, in any case.
+        root: the folder that will be passed to `load`.
+
+    >>> print(instructions("cifar10", "data"))
+    Put in data:
+      cifar-10-python.tar.gz  170498071 bytes  md5 c58f30108f718f92721af3b95e74349a
+      and unpack it there: tar -xzf cifar-10-python.tar.gz
+    """
     name = known(name)
     if name == "digits":
         return "digits comes with scikit-learn: there is nothing to get"
@@ -105,7 +115,17 @@ def instructions(name: str, root: Path | str) -> str:
 
 
 def download(name: str, root: Path | str) -> None:
-    """Download a data set into the folder ``root``, with torchvision or wilds."""
+    """Download a data set into the folder ``root``, with torchvision or wilds.
+
+    Args:
+        name: a data set, in any case; digits needs nothing.
+        root: a folder, made if need be, to pass to `load`.
+
+    Raises:
+        InputError: the package or the network is missing; the message ends with `instructions`.
+
+    >>> download("digits", "data")
+    """
     name = known(name)
     if name == "digits":
         return
