@@ -102,6 +102,9 @@ def test_of_sixteen_bits_the_upper_eight_are_kept(file):
     assert file(grey_png(values))[:, 0].tolist() == expected
     tiff = packed(Image.fromarray(values.astype(np.uint16)), "TIFF")
     assert file(tiff)[:, 0].tolist() == expected
+    older = Image.fromarray(values.astype(np.int32))  # as Pillow 10 opens such a PNG
+    older.format = "PNG"
+    assert np.asarray(images._colour(older))[0].T.tolist() == expected
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
@@ -216,18 +219,18 @@ def test_damage_is_an_image_or_a_refusal_that_names_the_file(file, number):
     content = list(everything())[number]
     rng = np.random.default_rng(number)
     refused = 0
-    cuts = [content[:end] for end in rng.integers(0, len(content), 60)]
-    for _ in range(120):
+    cuts = [content[:end] for end in rng.integers(0, len(content), 30)]
+    for _ in range(60):
         flipped = np.frombuffer(content, np.uint8).copy()
         flipped[rng.integers(0, len(content), 3)] = rng.integers(0, 256, 3)
         cuts.append(flipped.tobytes())
-    noise = [content[:12] + rng.bytes(200) for _ in range(20)]
+    noise = [content[:12] + rng.bytes(200) for _ in range(10)]
     for damaged in [*cuts, *noise]:
         try:
             assert file(damaged, side=8).shape == (3, 8, 8)
         except InputError as error:
             refused += "image.jpg" in str(error)
-    assert refused > 60
+    assert refused > 30
 
 
 def test_many_threads_read_at_once(tmp_path):

@@ -135,8 +135,8 @@ def _mat(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         (kind, (*image, n)), (kind_y, shape_y) = found["X"], found["y"]
         if (kind, image) != ("uint8", [32, 32, 3]):
             raise ValueError(f"X must be uint8 [32 32 3 n], got {kind} {[*image, n]}")
-        if math.prod(shape_y) != n or kind_y not in ("uint8", "double"):
-            raise ValueError(f"y must be n = {n} numbers, as X, got {kind_y} {list(shape_y)}")
+        if (kind_y, math.prod(shape_y)) != ("uint8", n):
+            raise ValueError(f"y must be uint8 with n = {n}, as X, got {kind_y} {list(shape_y)}")
         content = loadmat(path, variable_names=("X", "y"))
     except Exception as error:  # a damaged file raises ValueError, zlib.error, KeyError, ...
         raise InputError(
