@@ -235,6 +235,24 @@ load("camelyon17", {str(root)!r}, advance=lambda done, total: done == 16
     assert not (folder / "camelyon17-96.part").exists()
 
 
+def test_an_old_stamp_never_stands_beside_new_pixels(root, monkeypatch):
+    whole = np.array(load("camelyon17", root).pixels)
+    path = root / HOME["camelyon17"] / "metadata.csv"
+    content = path.read_bytes()
+    header, *rows = content.decode().splitlines()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    path.write_text("\n".join([header, *rows[::-1]]))
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "write", killed)  # the pixels are there, their stamp is not
+        with pytest.raises(KeyboardInterrupt):
+            load("camelyon17", root)
+    path.write_bytes(content)
+    assert (load("camelyon17", root).pixels == whole).all()
+
+
 def test_two_at_once_decode_once(root, decodes):
     results = []
     threads = [
