@@ -407,6 +407,19 @@ def test_an_svhn_of_another_form_is_refused_unread(tmp_path, x, y, words):
         load("svhn", tmp_path)
 
 
+def test_pixels_that_look_like_a_packed_part_are_pixels(tmp_path):
+    lookalike = np.frombuffer(struct.pack("<II", 15, 8), np.uint8)
+    pixels = np.tile(lookalike, 32 * 32 * 3 * 2 // 8).reshape((32, 32, 3, 2), order="F")
+    write_svhn(tmp_path, pixels, compressed=False)
+    assert (load("svhn", tmp_path).pixels[0] == pixels[..., 0].transpose(2, 0, 1)).all()
+
+
+def test_a_mat_file_of_another_time_is_refused(tmp_path):
+    savemat(write_svhn(tmp_path), {"X": np.zeros((2, 2)), "y": np.ones((2, 1))}, format="4")
+    with pytest.raises(InputError, match="does not begin as a file of MATLAB 5 does"):
+        load("svhn", tmp_path)
+
+
 # Damage of every kind
 
 
