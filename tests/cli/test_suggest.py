@@ -153,6 +153,7 @@ def test_a_loss_matrix_changes_what_is_picked(folder, pool, val):
     ("text", "message"),
     [
         ("0,1\n1,0\n", r"c = 3 rows"),
+        (COSTS + "1,1,1\n", r"c = 3 rows.*got \[4, 3\]"),
         ("a,b,c\n0,1,1\n1,0,1\n", r"must hold numbers separated by commas"),
         ("0,1,nan\n1,0,1\n1,1,0\n", r"loss must be finite"),
         ("", r"^error: --loss: costs.csv is empty: write a row of costs for each class\n$"),
@@ -239,6 +240,15 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
     suggest.stream(mapped, val, "mell", scratch=1 << 20, advance=done.append)
     assert seen == [M] * (N // M) + [N % M]
     assert done == np.cumsum(seen).tolist()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
+def test_what_was_read_of_the_pool_is_given_back(folder, pool):
+    np.save("pool.npy", np.tile(pool, (1000, 1, 1)))
+    mapped = suggest.read("--pool", "pool.npy")
+    suggest.stream(mapped, None, "bald", scratch=1 << 20)
+    entry = Path("/proc/self/smaps").read_text().split(f"{folder}/pool.npy")[1]
+    assert int(re.search(r"Rss: +(\d+) kB", entry)[1]) < mapped.nbytes / 1024 / 4
 
 
 def test_memory_bounds_the_chunk(pool):
