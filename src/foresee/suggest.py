@@ -6,41 +6,29 @@ A pool larger than memory is read by chunks; a result is written whole or not at
 import mmap
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from foresee import checks, scores
+from foresee import arrays, checks, scores
 from foresee.errors import InputError
 from foresee.seeding import generator
 
 CHUNK = 16 << 20
 """Bytes of the pool scored between two reports of progress."""
-
-MEANING = {
-    "mell": "expected reduction of the log loss, in nats",
-    "mezl": "expected reduction of the error rate",
-    "mebl": "expected reduction of the Brier loss",
-    "eer": "expected reduction of the loss given by --loss",
-    "bald": "information about the model, in nats",
-    "entropy_mc": "entropy of the mean prediction, in nats",
-    "entropy": "entropy of the prediction, in nats",
-}
-NEEDS_TARGET = ("mell", "mezl", "mebl", "eer")
+UNPACKED = 1 << 30
+"""Bytes of an array that are loaded from an archive; one of its own file is mapped, of any size."""
 
 
 def read(argument: str, source: str) -> NDArray[Any]:
     """Map ``file.npy``, or load ``file.npz`` or ``file.npz:name``."""
     path, name = _split(source)
-    if path.is_dir():
-        raise InputError(f"{argument} must be a file, but {path} is a folder: name a file in it")
-    if not path.exists():
-        raise InputError(f"{argument}: there is no file {path}: check the path")
+    _check_file(argument, path)
     if path.suffix not in (".npy", ".npz"):
         raise InputError(
             f"{argument} must be a .npy or .npz file, got {path}: write one with numpy.save"
@@ -49,9 +37,9 @@ def read(argument: str, source: str) -> NDArray[Any]:
         if path.suffix == ".npy":
             return np.lib.format.open_memmap(path, mode="r")
         return _from_archive(argument, path, name)
-    except (InputError, MemoryError):
+    except InputError:
         raise
-    except Exception as error:  # a damaged file raises ValueError, BadZipFile, zlib.error, ...
+    except Exception as error:  # a damaged file raises ValueError, BadZipFile, MemoryError, ...
         reason = str(error) or type(error).__name__
         raise InputError(
             f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array; "
@@ -61,13 +49,13 @@ def read(argument: str, source: str) -> NDArray[Any]:
 
 def read_loss(path: Path, classes: int) -> tuple[tuple[float, ...], ...]:
     """Read a loss matrix from a CSV without a header: a row for each class, its actions' costs."""
-    if not path.is_file():
-        raise InputError(f"--loss: there is no file {path}: check the path")
+    _check_file("--loss", path)
     try:
-        with warnings.catch_warnings():
+        # Opened here: numpy would unpack a .gz of any size.
+        with open(path, encoding="utf-8-sig") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an empty file, which we refuse ourselves
-            matrix = np.loadtxt(path, delimiter=",", ndmin=2)
-    except (ValueError, UnicodeDecodeError) as error:
+            matrix = np.loadtxt(file, delimiter=",", ndmin=2, max_rows=classes + 1)
+    except ValueError as error:
         raise InputError(
             f"--loss: {path} must hold numbers separated by commas, one row for each class "
             f"({error}): remove headers and names"
@@ -79,7 +67,7 @@ def read_loss(path: Path, classes: int) -> tuple[tuple[float, ...], ...]:
 
 
 def check(pool: NDArray[Any], target: NDArray[Any] | None, score: str, k: int) -> None:
-    """Check all that can be known before the values are read."""
+    """Check all that can be known before the values are read; only entropy takes a pool [n c]."""
     if score == "entropy":
         if pool.ndim == 3:
             raise InputError(
@@ -90,16 +78,9 @@ def check(pool: NDArray[Any], target: NDArray[Any] | None, score: str, k: int) -
     else:
         checks.draws("pool", pool)
     checks.count("k", k, len(pool), of="the pool")
-    if score not in NEEDS_TARGET:
-        return
-    if target is None:
-        raise InputError(
-            f"--target is needed by --score {score}, the {MEANING[score].split(',')[0]} on the "
-            "data you care about: pass predictions for an unlabelled sample of it, or use --score "
-            "bald"
-        )
-    checks.draws("target", target)
-    checks.same_posterior(pool, target, name="target")
+    if target is not None:
+        checks.draws("target", target)
+        checks.same_posterior(pool, target, name="target")
 
 
 def stream(
@@ -112,21 +93,21 @@ def stream(
 ) -> NDArray[Any]:
     """Score the pool by chunks; ``advance`` hears how many rows are done after each."""
     function = getattr(scores, score) if loss is None else partial(scores.eer, loss=loss)
-    targets = () if target is None else (_in_memory(target),)
+    targets = () if target is None else (arrays.tensor(target),)
     for values in targets:
-        checks.rows_sum_to_one("target", torch.from_numpy(values))
+        checks.rows_sum_to_one("target", values)
     # A score prepares its targets on every call: chunks at least as large repay that.
     size = max([min(CHUNK, scratch // 4), *(t.nbytes for t in targets)])
     rows = max(1, size // pool[:1].nbytes)
     parts = []
     for start in range(0, len(pool), rows):
-        chunk = _in_memory(pool[start : start + rows])
+        chunk = arrays.tensor(pool[start : start + rows])
         _release_pages(pool)
         try:
-            parts.append(function(chunk, *targets, scratch=scratch))
+            parts.append(arrays.numpy(function(chunk, *targets, scratch=scratch)))
         except InputError:
             # The score counts rows from the start of the chunk; people count from that of the file.
-            checks.rows_sum_to_one("pool", torch.from_numpy(chunk), offset=start)
+            checks.rows_sum_to_one("pool", chunk, offset=start)
             raise
         advance(start + len(chunk))
     return np.concatenate(parts)
@@ -152,7 +133,8 @@ def check_out(out: Path, sources: Sequence[str]) -> None:
         raise InputError(f"--out: there is no folder {out.parent}: create it, or choose another")
     if out.exists() and not out.is_file():
         raise InputError(f"--out: {out} is not a regular file: drop --out and redirect stdout")
-    if out.exists() and any(out.samefile(_split(source)[0]) for source in sources):
+    inputs = (_split(source)[0] for source in sources)
+    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
         raise InputError(f"--out would overwrite the input {out}: choose another file")
     try:
         tempfile.TemporaryFile(dir=out.parent).close()
@@ -167,10 +149,22 @@ def _split(source: str) -> tuple[Path, str | None]:
     return (Path(f"{path}.npz"), name) if colon else (Path(source), None)
 
 
+def _check_file(argument: str, path: Path) -> None:
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise InputError(f"{argument} must be a file, but {path} is a folder: name a file in it")
+    if path.exists():
+        raise InputError(
+            f"{argument}: {path} is not a regular file: write what it delivers into one first"
+        )
+    raise InputError(f"{argument}: there is no file {path}: check the path")
+
+
 def _from_archive(argument: str, path: Path, name: str | None) -> NDArray[Any]:
-    # Opened here: numpy leaves a damaged archive open.
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        names = archive.files
+    # Not numpy.load, which unpacks whatever the size.
+    with zipfile.ZipFile(path) as archive:
+        names = [file.removesuffix(".npy") for file in archive.namelist() if file.endswith(".npy")]
         if name is None and len(names) == 1:
             name = names[0]
         if name not in names:
@@ -179,13 +173,17 @@ def _from_archive(argument: str, path: Path, name: str | None) -> NDArray[Any]:
                 f"{argument} must be {wanted}, but {path} holds {', '.join(names) or 'none'}: pick "
                 f"one, as in {path}:{names[0] if names else 'name'}"
             )
-        return np.asarray(archive[name])
-
-
-def _in_memory(rows: NDArray[Any]) -> NDArray[Any]:
-    """Copy to what torch takes as it is: contiguous, native byte order, 64 bits at most."""
-    dtype = rows.dtype.newbyteorder("=") if rows.itemsize <= 8 else np.dtype(np.float64)
-    return np.array(rows, dtype=dtype, order="C")
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError("it is packed in another way than numpy does")
+        if member.file_size > UNPACKED:
+            raise InputError(
+                f"{argument}: {name} in {path} unpacks to {member.file_size:,} bytes, and no more "
+                f"than {UNPACKED:,} are loaded: write it with numpy.save to a .npy file, which is "
+                "read in pieces"
+            )
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _release_pages(pool: NDArray[Any]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import gzip
 import io
 import os
 import pty
@@ -10,6 +11,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +66,7 @@ def run(*args, pool="pool.npy", target="val.npy", k="5"):
 
 
 def target_for(score):
-    return "val.npy" if score in suggest.NEEDS_TARGET else None
+    return "val.npy" if ScoreName(score).needs_target else None
 
 
 def parse(text):
@@ -130,7 +133,6 @@ def test_summary_names_the_unit(folder, name, unit):
 
 
 def test_help_and_code_know_the_same_scores():
-    assert list(ScoreName) == list(suggest.MEANING)
     assert {*ScoreName} - {"eer"} == set(SCORES)
 
 
@@ -151,6 +153,7 @@ def test_a_loss_matrix_changes_what_is_picked(folder, pool, val):
     ("text", "message"),
     [
         ("0,1\n1,0\n", r"c = 3 rows"),
+        (COSTS + "1,1,1\n", r"c = 3 rows.*got \[4, 3\]"),
         ("a,b,c\n0,1,1\n1,0,1\n", r"must hold numbers separated by commas"),
         ("0,1,nan\n1,0,1\n1,1,0\n", r"loss must be finite"),
         ("", r"^error: --loss: costs.csv is empty: write a row of costs for each class\n$"),
@@ -237,6 +240,15 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
     suggest.stream(mapped, val, "mell", scratch=1 << 20, advance=done.append)
     assert seen == [M] * (N // M) + [N % M]
     assert done == np.cumsum(seen).tolist()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
+def test_what_was_read_of_the_pool_is_given_back(folder, pool):
+    np.save("pool.npy", np.tile(pool, (1000, 1, 1)))
+    mapped = suggest.read("--pool", "pool.npy")
+    suggest.stream(mapped, None, "bald", scratch=1 << 20)
+    entry = Path("/proc/self/smaps").read_text().split(f"{folder}/pool.npy")[1]
+    assert int(re.search(r"Rss: +(\d+) kB", entry)[1]) < mapped.nbytes / 1024 / 4
 
 
 def test_memory_bounds_the_chunk(pool):
@@ -356,6 +368,109 @@ REFUSALS = {
 }
 
 
+@pytest.mark.parametrize("option", ["pool", "target", "loss"])
+def test_a_pipe_is_refused_at_once(folder, option):
+    os.mkfifo("pipe.npy")
+    score = ["--score", "eer", "--loss", "pipe.npy"] if option == "loss" else []
+    result = run(*score, **({} if score else {option: "pipe.npy"}))
+    assert_refused(result, f"--{option}: pipe.npy is not a regular file", "write what it delivers")
+
+
+@pytest.fixture
+def peak():
+    """How many bytes Python and NumPy have held at most since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+def header(shape):
+    file = io.BytesIO()
+    content = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, content)
+    return file.getvalue()
+
+
+def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, peak):
+    assert suggest.UNPACKED == 1 << 30
+    monkeypatch.setattr(suggest, "UNPACKED", 20 << 20)
+    zeros = bytes(1 << 20)
+    with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("bomb.npy", "w") as member:
+            member.write(header((21, 1 << 13, 32)))
+            for _ in range(21):
+                member.write(zeros)
+        archive.writestr("pool.npy", header((2, 2, 2)) + np.full(8, 0.5, np.float32).tobytes())
+    result = run(pool="a.npz:bomb", k="1")
+    assert_refused(result, "bomb in a.npz unpacks to 22,020,224 bytes, and no more than")
+    assert_refused(result, "20,971,520 are loaded: write it with numpy.save to a .npy file")
+    assert peak() < 8 << 20
+    assert run("--score", "bald", pool="a.npz:pool", k="1").exit_code == 0
+
+
+def test_the_limit_is_the_last_size_that_is_loaded(folder, pool, monkeypatch):
+    np.savez_compressed("a.npz", pool)
+    size = zipfile.ZipFile("a.npz").infolist()[0].file_size
+    monkeypatch.setattr(suggest, "UNPACKED", size)
+    assert run(pool="a.npz").exit_code == 0
+    monkeypatch.setattr(suggest, "UNPACKED", size - 1)
+    assert_refused(run(pool="a.npz"), f"{size:,} bytes, and no more than {size - 1:,}")
+
+
+@pytest.mark.parametrize("shape", [(10**6, 10**6, 10**3), (9, 3, 2), (-1, 3, 2), (2**62, 4, 4)])
+@pytest.mark.parametrize("name", ["pool.npy", "a.npz"])
+def test_a_header_that_lies_is_refused(folder, shape, name):
+    if name == "a.npz":
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("pool.npy", header(shape) + bytes(24))
+    else:
+        Path(name).write_bytes(header(shape) + bytes(24))
+    assert_refused(run(pool=name, k="1"), f"--pool: {name} cannot be read", "numpy.save")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_that_unpack_without_bounds_are_refused(folder, method):
+    with zipfile.ZipFile("a.npz", "w", method) as archive:
+        archive.write("pool.npy")
+    assert_refused(run(pool="a.npz"), "a.npz cannot be read", "another way than numpy does")
+
+
+@pytest.mark.parametrize("name", ["pool.npy", "a.npz", "costs.csv"])
+def test_damage_is_one_line_whatever_it_is(folder, pool, name):
+    np.savez_compressed("a.npz", pool)
+    Path("costs.csv").write_text(COSTS)
+    rng, path = np.random.default_rng(2), Path(name)
+    content = path.read_bytes()
+
+    def damages():
+        for _ in range(60):
+            yield content[: rng.integers(0, len(content))]
+            changed = np.frombuffer(content, np.uint8).copy()
+            places = rng.integers(0, min(len(content), 300), 2)
+            changed[places] = rng.integers(0, 256, 2)
+            yield changed.tobytes()
+            yield rng.bytes(100)
+            yield content[:8] + rng.bytes(100)
+
+    for damaged in damages():
+        path.write_bytes(damaged)
+        with contextlib.suppress(InputError):
+            if name == "costs.csv":
+                suggest.read_loss(path, C)
+            else:
+                rows = suggest.read("--pool", name)
+                suggest.check(rows, None, "bald", 1)
+                suggest.stream(rows, None, "bald", 1 << 20)
+
+
+def test_costs_are_plain_text_with_or_without_a_mark_in_front(folder):
+    Path("costs.csv").write_bytes(b"\xef\xbb\xbf" + COSTS.encode())  # as Excel writes it
+    assert run("--score", "eer", "--loss", "costs.csv").exit_code == 0
+    Path("costs.csv.gz").write_bytes(gzip.compress(COSTS.encode()))
+    refused = run("--score", "eer", "--loss", "costs.csv.gz")
+    assert_refused(refused, "--loss: costs.csv.gz must hold numbers separated by commas")
+
+
 @pytest.mark.parametrize("case", REFUSALS)
 def test_bad_input_is_one_line_and_leaves_nothing(folder, case):
     prepare, words = REFUSALS[case]
@@ -405,6 +520,28 @@ def test_bad_out_is_refused_before_any_work(folder, monkeypatch, out, words):
 def test_out_over_an_input_archive_is_refused(folder, pool):
     np.savez("a.npz", pool=pool)
     assert_refused(run("--out", "a.npz", pool="a.npz:pool"), "would overwrite the input a.npz")
+
+
+@pytest.mark.parametrize("how", ["itself", "another name", "link", "hard link"])
+@pytest.mark.parametrize("which", ["val.npy", "pool.npy", "costs.csv"])
+def test_no_input_is_overwritten_by_any_name_whether_it_is_read_or_not(folder, which, how):
+    Path("costs.csv").write_text(COSTS)
+    Path("sub").mkdir()
+    out = {"itself": which, "another name": f"sub/../{which}"}.get(how, "other")
+    if how == "link":
+        Path(out).symlink_to(which)
+    if how == "hard link":
+        os.link(which, out)
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    score = ["eer", "--loss", "costs.csv"] if which == "costs.csv" else ["bald"]
+    assert_refused(run("--score", *score, "--out", out), f"--out would overwrite the input {out}")
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_out_may_replace_what_is_no_input(folder):
+    Path("picks.csv").write_text("old")
+    assert run("--score", "bald", "--out", "picks.csv", target="no.npy").exit_code == 0
+    assert len(parse(Path("picks.csv").read_text())[0]) == 5
 
 
 def test_read_only_folder_is_refused_before_any_work(folder, monkeypatch):
@@ -521,6 +658,26 @@ def test_full_stdout_is_one_line(folder):
         )
     assert child.returncode == 2
     assert child.stderr == "error: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "options", "code", "message"),
+    [
+        (">&-", [], 2, "error: stdout is closed: open it, or pass --out\n"),
+        ("2>&-", ["--pool", "no.npy"], 2, ""),
+        (">&- 2>&- <&-", ["--out", "picks.csv"], 0, ""),
+    ],
+)
+def test_closed_streams_are_no_traceback(folder, closed, options, code, message):
+    command = [sys.executable, "-m", "foresee.cli", *ARGS, *options]
+    child = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (child.returncode, child.stdout, child.stderr) == (code, "", message)
+    assert Path("picks.csv").exists() == (code == 0)
 
 
 def test_help_is_quick():

@@ -165,6 +165,8 @@ def test_an_empty_set_is_read_back(tmp_path):
         (lambda content: json.dumps({**json.loads(content), "size": 5}), "must lie from 0 to 4"),
         (lambda content: json.dumps({**json.loads(content), "val": [1, 1]}), "used twice"),
         (lambda content: json.dumps({"dataset": "toy", "size": 20}), "'seed'"),
+        (lambda content: json.dumps({**json.loads(content), "size": 1e999}), "holds no split"),
+        (lambda content: "[" * 99_999, "holds no split"),
         (lambda content: "[]", "holds no split"),
     ],
 )
@@ -201,6 +203,21 @@ def test_a_task_holds_the_images_of_its_rows(monkeypatch, chunk):
     assert made.test_labels.tolist() == images.labels[drawn.test].tolist()
     picks = np.array([5, 0])
     assert made.oracle(picks).tolist() == images.labels[drawn.pool[picks]].tolist()
+
+
+def test_what_a_task_holds_is_its_own():
+    images = toy()
+    drawn = split(images, SMALL, 0)
+    made, other = task(images, drawn), task(images, drawn)
+    for part in PARTS:
+        getattr(made, part).fill_(7)
+    for labels in (made.seed_labels, made.test_labels, made.oracle(np.arange(6))):
+        labels[:] = 0
+    assert (images.pixels == toy().pixels).all()
+    assert (images.labels == toy().labels).all()
+    for part in PARTS:
+        assert (getattr(other, part).numpy() == images.pixels[getattr(drawn, part)]).all()
+    assert made.oracle(np.arange(6)).tolist() == images.labels[drawn.pool].tolist()
 
 
 def test_a_task_of_another_data_set_is_refused():

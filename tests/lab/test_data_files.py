@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import sys
+import tracemalloc
 from types import SimpleNamespace
 from typing import ClassVar
 from urllib.error import URLError
@@ -16,7 +17,7 @@ import pytest
 from scipy.io import savemat
 
 from foresee.errors import InputError
-from foresee.lab.data import LOADERS, cifar, download, get, instructions, load, wilds
+from foresee.lab.data import LOADERS, cifar, download, get, instructions, load, small, wilds
 
 RNG = np.random.default_rng(0)
 BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
@@ -71,7 +72,7 @@ def test_fashion_mnist_keeps_its_size(tmp_path, packed):
     ("change", "words"),
     [
         (lambda data: data[:-1], "cannot be read|must have .* bytes for .*, got"),
-        (lambda data: b"", "must begin with the number 2051 .* got nothing"),
+        (lambda data: b"", "must begin with the number 2051 .* begins with nothing"),
         (lambda data: data[:3], "must begin with|cannot be read"),
         (lambda data: b"PK\x03\x04" + data, "must begin with .* 50 4b 03 04|cannot be read"),
     ],
@@ -120,7 +121,50 @@ def test_a_header_that_asks_for_the_moon_is_refused(tmp_path):
     write_mnist(tmp_path, packed=False)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">I3I", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(10))
-    with pytest.raises(InputError, match="must have 79228162"):
+    with pytest.raises(InputError, match=r"unpacks to 79228162.*no more than 1073741824"):
+        load("mnist", tmp_path)
+
+
+def test_mnist_parts_of_other_image_sizes_are_named(tmp_path):
+    write_mnist(tmp_path, packed=False)
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((3, 20, 28), np.uint8)))
+    with pytest.raises(InputError, match="t10k must have images of 28×28 pixels, got 20×28"):
+        load("mnist", tmp_path)
+
+
+@pytest.fixture
+def peak():
+    """How many bytes Python and NumPy have held at most since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((5, 28, 28), r"must have 3920 bytes for \[5, 28, 28\], got more"),
+        ((60_000, 200, 200), "unpacks to 2400000000 bytes or more, and no more than 1073741824"),
+    ],
+)
+def test_an_idx_bomb_is_refused_before_it_is_unpacked(tmp_path, peak, sizes, words):
+    write_mnist(tmp_path, packed=True)
+    header = struct.pack(">I3I", 0x803, *sizes)
+    bomb = gzip.compress(header + bytes(100 << 20), compresslevel=1)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(bomb)
+    del bomb
+    tracemalloc.reset_peak()
+    with pytest.raises(InputError, match=words):
+        load("mnist", tmp_path)
+    assert peak() < 5 << 20
+
+
+def test_the_limit_is_the_last_size_that_is_read(tmp_path, monkeypatch):
+    write_mnist(tmp_path, packed=True)
+    monkeypatch.setattr(small, "LIMIT", 5 * 28 * 28)
+    assert len(load("mnist", tmp_path)) == 8
+    monkeypatch.setattr(small, "LIMIT", 5 * 28 * 28 - 1)
+    with pytest.raises(InputError, match="unpacks to 3920 bytes or more, and no more than 3919"):
         load("mnist", tmp_path)
 
 
@@ -257,6 +301,15 @@ def test_a_cifar_of_another_form_is_refused(tmp_path, monkeypatch, name, content
         load("cifar10", tmp_path)
 
 
+def test_no_more_of_a_cifar_file_is_read_than_could_be_right(tmp_path, monkeypatch, peak):
+    monkeypatch.setattr(cifar, "LIMIT", 1000)
+    with open(tmp_path / "batches.meta", "wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(InputError, match="must have the published md5"):
+        load("cifar10", tmp_path)
+    assert peak() < 1 << 20
+
+
 def test_a_missing_batch_is_named(tmp_path, monkeypatch):
     write_cifar(tmp_path, {"batches.meta": pickle.dumps({"label_names": ["a"]})}, monkeypatch)
     with pytest.raises(InputError, match=r"there is no .*data_batch_1"):
@@ -293,7 +346,7 @@ def test_a_damaged_svhn_names_the_file(tmp_path):
     with pytest.raises(InputError, match=r"test_32x32\.mat cannot be read .* get it again"):
         load("svhn", tmp_path)
     savemat(test, {"X": np.zeros((32, 32, 3, 3), np.uint8), "y": np.ones((2, 1), np.uint8)})
-    with pytest.raises(InputError, match=r"X must be \[32 32 3 n\] with n = 2"):
+    with pytest.raises(InputError, match=r"y must be uint8 with n = 3, as X, got uint8 \[2, 1\]"):
         load("svhn", tmp_path)
     savemat(test, {"Z": np.zeros(3)})
     with pytest.raises(InputError, match="cannot be read as SVHN's X and y"):
@@ -301,6 +354,113 @@ def test_a_damaged_svhn_names_the_file(tmp_path):
     test.unlink()
     with pytest.raises(InputError, match=r"there is no .*test_32x32\.mat"):
         load("svhn", tmp_path)
+
+
+def write_svhn(folder, x=None, y=None, compressed=True):
+    x = np.zeros((32, 32, 3, 2), np.uint8) if x is None else x
+    y = np.ones((2, 1), np.uint8) if y is None else y
+    for part in ("train", "test"):
+        savemat(folder / f"{part}_32x32.mat", {"X": x, "y": y}, do_compression=compressed)
+    return folder / "test_32x32.mat"
+
+
+@pytest.mark.parametrize("which", ["x", "y", "other"])
+def test_an_svhn_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch, peak, which):
+    monkeypatch.setattr(small, "LIMIT", 20 << 20)
+    path = write_svhn(tmp_path)
+    content = {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((2, 1), np.uint8)}
+    bomb = {"x": "X", "y": "y", "other": "a"}[which]
+    savemat(path, {**content, bomb: np.zeros(100 << 20, np.uint8)}, do_compression=True)
+    tracemalloc.reset_peak()
+    with pytest.raises(InputError, match=r"unpacks to .* and no more than 20971520 are read"):
+        load("svhn", tmp_path)
+    assert peak() < 30 << 20
+
+
+def test_the_limit_counts_all_that_a_mat_file_unpacks_to(tmp_path, monkeypatch):
+    write_svhn(tmp_path)
+    monkeypatch.setattr(small, "LIMIT", 10_000)  # X and y have 6146 bytes, and some headers
+    assert len(load("svhn", tmp_path)) == 4
+    write_svhn(tmp_path, np.zeros((32, 32, 3, 4), np.uint8), np.ones((4, 1), np.uint8))
+    with pytest.raises(InputError, match="no more than 10000 are read"):
+        load("svhn", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (
+            np.zeros((32, 32, 3, 2)),
+            None,
+            r"X must be uint8 \[32 32 3 n\], got double \[32, 32, 3, 2",
+        ),
+        (np.zeros((32, 31, 3, 2), np.uint8), None, r"got uint8 \[32, 31, 3, 2\]"),
+        (None, np.array(["ab"]), "y must be uint8 with n = 2, as X, got char"),
+        (None, np.array([[1.5], [2]]), "y must be uint8 with n = 2, as X, got double"),
+        (None, np.array([{}, {}], object), "y must be uint8 with n = 2, as X, got cell"),
+        (None, np.full((2, 1), 11, np.uint8), "labels of svhn must lie from 0 to 9"),
+    ],
+)
+def test_an_svhn_of_another_form_is_refused_unread(tmp_path, x, y, words):
+    write_svhn(tmp_path, x, y)
+    with pytest.raises(InputError, match=words):
+        load("svhn", tmp_path)
+
+
+def test_pixels_that_look_like_a_packed_part_are_pixels(tmp_path):
+    lookalike = np.frombuffer(struct.pack("<II", 15, 8), np.uint8)
+    pixels = np.tile(lookalike, 32 * 32 * 3 * 2 // 8).reshape((32, 32, 3, 2), order="F")
+    write_svhn(tmp_path, pixels, compressed=False)
+    assert (load("svhn", tmp_path).pixels[0] == pixels[..., 0].transpose(2, 0, 1)).all()
+
+
+def test_a_mat_file_of_another_time_is_refused(tmp_path):
+    savemat(write_svhn(tmp_path), {"X": np.zeros((2, 2)), "y": np.ones((2, 1))}, format="4")
+    with pytest.raises(InputError, match="does not begin as a file of MATLAB 5 does"):
+        load("svhn", tmp_path)
+
+
+# Damage of every kind
+
+
+def damages(content, rng, n=60):
+    """Cut anywhere, bytes changed, bytes put in, noise alone."""
+    for _ in range(n):
+        yield content[: rng.integers(0, len(content))]
+        changed = np.frombuffer(content, np.uint8).copy()
+        changed[rng.integers(0, len(content), 2)] = rng.integers(0, 256, 2)
+        yield changed.tobytes()
+        place = rng.integers(0, min(200, len(content)))
+        yield content[:place] + rng.bytes(4) + content[place:]
+        yield rng.bytes(200)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["idx", "idx.gz", "labels", "mat", "mat, packed", "cifar"])
+def test_damage_is_an_input_error_that_names_the_file(tmp_path, monkeypatch, kind):
+    rng, dataset = np.random.default_rng(1), kind
+    if kind.startswith(("idx", "labels")):
+        write_mnist(tmp_path, packed=kind == "idx.gz")
+        name = "labels-idx1" if kind == "labels" else "images-idx3"
+        path = tmp_path / f"t10k-{name}-ubyte{'.gz' if kind == 'idx.gz' else ''}"
+        dataset = "mnist"
+    elif kind == "cifar":
+        files = {name: pickle.dumps(batch(2, "labels", 10)) for name in BATCHES}
+        files["batches.meta"] = pickle.dumps({"label_names": list("abcdefghij")})
+        write_cifar(tmp_path, files, monkeypatch)
+        path, dataset = tmp_path / "data_batch_2", "cifar10"
+    else:
+        path, dataset = write_svhn(tmp_path, compressed=kind == "mat, packed"), "svhn"
+    refused = 0
+    for damaged in damages(path.read_bytes(), rng):
+        path.write_bytes(damaged)
+        if kind == "cifar":  # as if the checksum were right
+            monkeypatch.setitem(cifar.MD5, path.name, hashlib.md5(damaged).hexdigest())
+        try:
+            load(dataset, tmp_path)
+        except InputError as error:
+            refused += str(tmp_path) in str(error) or "labels of" in str(error)
+    assert refused > 120
 
 
 # Getting them

@@ -1,5 +1,6 @@
 """Camelyon17, iWildCam and FMoW from small folders in their real layouts, and the decoded cache."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -155,8 +156,8 @@ def test_a_split_by_domain_makes_a_task(root):
 @pytest.fixture
 def decodes(monkeypatch):
     """Names of the files that are decoded from here on."""
-    read, seen = cache._read, []
-    monkeypatch.setattr(cache, "_read", lambda path, side: (seen.append(path), read(path, side))[1])
+    read, seen = cache.read, []
+    monkeypatch.setattr(cache, "read", lambda path, side: (seen.append(path), read(path, side))[1])
     return seen
 
 
@@ -234,6 +235,24 @@ load("camelyon17", {str(root)!r}, advance=lambda done, total: done == 16
     assert not (folder / "camelyon17-96.part").exists()
 
 
+def test_an_old_stamp_never_stands_beside_new_pixels(root, monkeypatch):
+    whole = np.array(load("camelyon17", root).pixels)
+    path = root / HOME["camelyon17"] / "metadata.csv"
+    content = path.read_bytes()
+    header, *rows = content.decode().splitlines()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    path.write_text("\n".join([header, *rows[::-1]]))
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "write", killed)  # the pixels are there, their stamp is not
+        with pytest.raises(KeyboardInterrupt):
+            load("camelyon17", root)
+    path.write_bytes(content)
+    assert (load("camelyon17", root).pixels == whole).all()
+
+
 def test_two_at_once_decode_once(root, decodes):
     results = []
     threads = [
@@ -272,7 +291,100 @@ def test_a_folder_that_cannot_be_written_asks_for_another(root):
         load("camelyon17", root)
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".part", ".json", ".lock"])
+def test_nothing_is_written_through_a_link_in_the_folder(root, tmp_path, suffix):
+    (tmp_path / "precious").write_text("precious")
+    cached = root / HOME["camelyon17"] / "foresee-cache"
+    cached.mkdir()
+    (cached / f"camelyon17-96{suffix}").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match=rf"camelyon17-96\{suffix} is a link.* as --cache"):
+        load("camelyon17", root)
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_an_array_of_another_form_is_made_again(root, decodes):
+    whole = np.array(load("camelyon17", root).pixels)
+    file = root / HOME["camelyon17"] / "foresee-cache" / "camelyon17-96.npy"
+    for other in (whole[:-1], whole[:, :2], whole.astype(np.int8), np.float64(1)):
+        np.save(file, other)
+        assert (load("camelyon17", root).pixels == whole).all()
+    assert len(decodes) == 5 * N
+
+
 # What is wrong with the files
+
+
+def redirect(root, name, old, new):
+    path = root / HOME[name] / wilds.LAYOUTS[name].metadata
+    text = path.read_bytes().decode()
+    assert old in text
+    path.write_bytes(text.replace(old, new, 1).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("iwildcam", "8a000a.jpg", "../../../secret.png"),
+        ("iwildcam", "8a000a.jpg", "out.jpg"),
+        ("iwildcam", "8a000a.jpg", "elsewhere/secret.png"),
+        ("camelyon17", "\n10,003,", "\n10,x/../../../../secret.png/../,"),
+    ],
+)
+def test_images_outside_the_folder_are_refused_with_their_row(root, decodes, name, old, new):
+    secret = root.parent / "secret.png"
+    save(secret, 1, (64, 64))
+    (root / HOME["iwildcam"] / "train" / "out.jpg").symlink_to(secret)
+    (root / HOME["iwildcam"] / "train" / "elsewhere").symlink_to(root.parent)
+    redirect(root, name, old, new)
+    with pytest.raises(InputError) as caught:
+        load(name, root)
+    assert "leads out of the folder" in str(caught.value)
+    assert "It is row 10 of" in str(caught.value)
+    assert "delete that row" in str(caught.value)
+    assert decodes == []
+
+
+def test_a_data_folder_that_is_itself_a_link_is_read(root, tmp_path):
+    (tmp_path / "link").symlink_to(root)
+    assert len(load("fmow", tmp_path / "link")) == N
+
+
+def test_postscript_in_the_guise_of_a_photo_starts_nothing(root, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    photo = root / HOME["iwildcam"] / "train" / "8a000a.jpg"
+    photo.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    with pytest.raises(InputError, match=r"8a000a\.jpg .*none of PNG, .* It is row 10 of"):
+        load("iwildcam", root)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("camelyon17", "metadata.csv"),
+        ("iwildcam", "metadata.csv"),
+        ("iwildcam", "categories.csv"),
+        ("fmow", "rgb_metadata.csv"),
+        ("fmow", "images/rgb_img_0.png"),
+        ("fmow", "foresee-cache/fmow-96.json"),
+        ("fmow", "foresee-cache/fmow-96.npy"),
+    ],
+)
+def test_damage_is_read_or_refused_by_name(root, monkeypatch, name, file):
+    monkeypatch.setattr(cache, "read", lambda path, side: np.zeros((3, side, side), np.uint8))
+    load(name, root)
+    if file.endswith("png"):
+        monkeypatch.undo()
+        shutil.rmtree(root / HOME[name] / "foresee-cache")
+    path, rng = root / HOME[name] / file, np.random.default_rng(0)
+    content = path.read_bytes()[:2000]
+    for _ in range(15):
+        changed = np.frombuffer(content, np.uint8).copy()
+        changed[rng.integers(0, len(content), 3)] = rng.integers(0, 256, 3)
+        cut = content[: rng.integers(0, len(content))]
+        for damaged in (cut, changed.tobytes(), rng.bytes(99), b"[" * 99_999):
+            path.write_bytes(damaged)
+            with contextlib.suppress(InputError):
+                load(name, root)
 
 
 @pytest.mark.parametrize(

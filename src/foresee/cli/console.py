@@ -26,7 +26,7 @@ def progress_bar() -> progress.Progress:
         progress.TextColumn("eta"),
         progress.TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
+        disable=sys.stderr is None or not sys.stderr.isatty(),
         transient=True,
         redirect_stdout=False,
     )
@@ -35,7 +35,7 @@ def progress_bar() -> progress.Progress:
 def show(table: Table) -> None:
     """Print a table, whole."""
     # A file or a pipe has no edge at which names would have to be cut.
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    Console(width=None if sys.stdout and sys.stdout.isatty() else _WIDE).print(table)
 
 
 def to_stdout(text: str) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foresee.lab.data.cifar import cifar10, cifar100
+from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import download, instructions, known
-from foresee.lab.data.images import Images
 from foresee.lab.data.small import digits, fashionmnist, mnist, svhn
 from foresee.lab.data.splits import Split, split, task
 from foresee.lab.data.wilds import LAYOUTS, load_wilds, wilds_bytes
@@ -45,10 +45,19 @@ def load(
     cache: Path | str | None = None,
     advance: Callable[[int, int], object] = lambda done, total: None,
 ) -> Images:
-    """Read a data set from the folder ``root``; all its own splits are joined, train then test.
+    """Read a data set; all its own splits are joined, train then test.
 
-    The images of a WILDS set are decoded on first use, into ``cache`` (by default a folder beside
-    them); ``advance`` hears how many are done, and of how many. Case in ``name`` does not matter.
+    Args:
+        name: one of `LOADERS` or of WILDS: camelyon17, iwildcam, fmow; in any case.
+        root: the folder that holds its files; digits needs none.
+        cache: where the images of a WILDS set are decoded on first use, by default beside them.
+        advance: hears how many images are decoded, and of how many.
+
+    Returns:
+        The images [n channels height width] and their labels [n].
+
+    >>> load("Digits").labels[:4]
+    array([0, 1, 2, 3])
     """
     name = known(name)
     root = None if root is None else Path(root)
@@ -60,7 +69,13 @@ def load(
 def decoding_bytes(
     name: str, root: Path | str | None = None, *, cache: Path | str | None = None
 ) -> int:
-    """How much disk the next `load` will fill: 0 where nothing is left to decode."""
+    """How many bytes of disk the next `load` of the same arguments will fill.
+
+    0 where nothing is left to decode.
+
+    >>> decoding_bytes("digits")
+    0
+    """
     name = known(name)
     if name not in LAYOUTS:
         return 0

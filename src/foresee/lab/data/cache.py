@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foresee.errors import InputError
 from foresee.files import write
+from foresee.images import inside, read
 
 BLOCK = 1024
 """Images decoded between two reports of progress."""
@@ -22,10 +23,14 @@ _REMEDY = "pass another folder as cache, with foresee run as --cache"
 
 def is_ready(file: Path, stamp: Mapping[str, Any]) -> bool:
     """Whether the array is complete and was made from what the stamp tells."""
+    shape = (stamp["rows"], 3, stamp["side"], stamp["side"])
     try:
-        return json.loads(_stamp(file).read_text()) == stamp and len(open_array(file)) > 0
-    except (OSError, ValueError):
+        if not (file.is_file() and json.loads(_stamp(file).read_text()) == stamp):
+            return False
+        pixels = open_array(file)
+    except Exception:  # whatever it is, it can be made again
         return False
+    return pixels.shape == shape and pixels.dtype == np.uint8
 
 
 def size_of(n: int, side: int) -> int:
@@ -35,23 +40,24 @@ def size_of(n: int, side: int) -> int:
 
 def decode(
     file: Path,
-    paths: Sequence[str],
-    side: int,
+    folder: Path,
+    names: Sequence[str],
     stamp: Mapping[str, Any],
     where: Callable[[int], str],
     advance: Callable[[int, int], object],
 ) -> None:
-    """Decode the images to RGB [n 3 side side] in ``file``, unless another process just has.
+    """Decode images in ``folder`` to RGB [n 3 side side] in ``file``, unless another just has.
 
-    Images of another size are squeezed to the square by Pillow's bilinear filter, which averages
-    over all pixels when it shrinks. ``where`` tells of a row where it comes from and what to do.
+    Images of another size are squeezed to the square, see `foresee.images.read`. ``where`` tells of
+    a row where it comes from and what to do.
     """
+    _check_links(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):
             if not is_ready(file, stamp):
-                _check_room(file, size_of(len(paths), side))
-                _decode(file, paths, side, where, advance)
+                _check_room(file, size_of(len(names), stamp["side"]))
+                _decode(file, _paths(folder, names, where), stamp["side"], where, advance)
                 write(_stamp(file), json.dumps(stamp).encode())
     except OSError as error:
         raise InputError(
@@ -61,7 +67,10 @@ def decode(
 
 
 def open_array(file: Path) -> NDArray[np.uint8]:
-    """Map the array, copy-on-write: torch shares only memory that may be written."""
+    """Map the array, copy-on-write: torch shares only memory that may be written.
+
+    What is written stays in this process and never reaches the file.
+    """
     return np.lib.format.open_memmap(file, mode="c")
 
 
@@ -72,18 +81,15 @@ def _decode(
     where: Callable[[int], str],
     advance: Callable[[int, int], object],
 ) -> None:
-    _check_all_there(paths, where)
     # No token in the name: what a killed process left is written over, not piled up.
     part = file.with_suffix(".part")
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(paths), 3, side, side)}
 
     def image(row: int) -> NDArray[np.uint8]:
         try:
-            return _read(paths[row], side)
-        except MemoryError:
-            raise
-        except Exception as error:  # a damaged image raises OSError, SyntaxError, ValueError, ...
-            raise InputError(f"{paths[row]} cannot be decoded ({error}), {where(row)}") from error
+            return read(paths[row], side)
+        except InputError as error:
+            raise InputError(f"{error}. {where(row)}") from error
 
     try:
         with open(part, "wb") as out, ThreadPoolExecutor() as threads:
@@ -101,23 +107,32 @@ def _decode(
         part.unlink(missing_ok=True)
 
 
-def _read(path: str, side: int) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    with Image.open(path) as file:
-        image = file.convert("RGB")
-    if image.size != (side, side):
-        image = image.resize((side, side), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
-
-
-def _check_all_there(paths: Sequence[str], where: Callable[[int], str]) -> None:
+def _paths(folder: Path, names: Sequence[str], where: Callable[[int], str]) -> list[str]:
+    """Find all images before the first is decoded, for that takes long."""
+    paths = []
+    for row, name in enumerate(names):
+        try:
+            paths.append(inside(folder, name))
+        except InputError as error:
+            raise InputError(f"{error}. {where(row)}") from error
     missing = [row for row, path in enumerate(paths) if not os.path.isfile(path)]
     if missing:
+        first = missing[0]
         raise InputError(
-            f"{len(missing)} of {len(paths)} images are missing; the first is {paths[missing[0]]}, "
-            f"{where(missing[0])}"
+            f"{len(missing)} of {len(paths)} images are missing, the first is {paths[first]}. "
+            f"{where(first)}"
         )
+    return paths
+
+
+def _check_links(file: Path) -> None:
+    """A folder from strangers may hold a link where we are about to write, to anywhere."""
+    for suffix in (".npy", ".part", ".json", ".lock"):
+        if file.with_suffix(suffix).is_symlink():
+            raise InputError(
+                f"cache: {file.with_suffix(suffix)} is a link, and is not written through: delete "
+                f"it, or {_REMEDY}"
+            )
 
 
 def _check_room(file: Path, needed: int) -> None:

@@ -1,10 +1,13 @@
-"""Getting a data set: through torchvision or wilds where they are installed, else by hand."""
+"""Where a data set is, and how to get it: through torchvision or wilds, else by hand."""
 
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from foresee.errors import InputError
+
+LIMIT = 1 << 30
+"""Bytes of one file, unpacked, that are read into memory: the published ones have a quarter."""
 
 
 class File(NamedTuple):
@@ -68,8 +71,33 @@ def known(name: str) -> str:
     return name.lower()
 
 
+def find(name: str, root: Path | None, folder: str, *holds: str) -> Path:
+    """Return the folder that holds one of these files: root/folder, root/name or root itself."""
+    if root is None:
+        raise InputError(
+            f"a data folder is needed by {name}: pass the one that holds {Path(folder, holds[0])}"
+        )
+    for place in (root / folder, root / name, root):
+        if any((place / file).is_file() for file in holds):
+            return place
+    raise InputError(
+        f"there is no {Path(folder, holds[0])} in the data folder {root}: pass another folder, or "
+        f"get the files.\n{instructions(name, root)}"
+    )
+
+
 def instructions(name: str, root: Path | str) -> str:
-    """Say which files to put where, one line each, with what tells whether they are whole."""
+    """Say which files to put where, one line each, with what tells whether they are whole.
+
+    Args:
+        name: a data set, in any case.
+        root: the folder that will be passed to `load`.
+
+    >>> print(instructions("cifar10", "data"))
+    Put in data:
+      cifar-10-python.tar.gz  170498071 bytes  md5 c58f30108f718f92721af3b95e74349a
+      and unpack it there: tar -xzf cifar-10-python.tar.gz
+    """
     name = known(name)
     if name == "digits":
         return "digits comes with scikit-learn: there is nothing to get"
@@ -87,7 +115,17 @@ def instructions(name: str, root: Path | str) -> str:
 
 
 def download(name: str, root: Path | str) -> None:
-    """Download a data set into the folder ``root``, with torchvision or wilds."""
+    """Download a data set into the folder ``root``, with torchvision or wilds.
+
+    Args:
+        name: a data set, in any case; digits needs nothing.
+        root: a folder, made if need be, to pass to `load`.
+
+    Raises:
+        InputError: the package or the network is missing; the message ends with `instructions`.
+
+    >>> download("digits", "data")
+    """
     name = known(name)
     if name == "digits":
         return

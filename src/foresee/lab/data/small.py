@@ -1,15 +1,18 @@
 """Sets that fit in memory and hold plain arrays: digits, MNIST, Fashion-MNIST, SVHN."""
 
 import gzip
+import math
+import os
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foresee.errors import InputError
-from foresee.lab.data.files import find
-from foresee.lab.data.images import Images
+from foresee.lab.data.dataset import Images
+from foresee.lab.data.get import LIMIT, find
 
 _DIGITS = tuple("0123456789")
 _CLOTHES = (
@@ -66,6 +69,11 @@ def _idx(name: str, root: Path | None, folder: str) -> tuple[NDArray[np.uint8], 
     for part in ("train", "t10k"):
         images = _read_idx(place / f"{part}-images-idx3-ubyte", axes=3)
         labels = _read_idx(place / f"{part}-labels-idx1-ubyte", axes=1)
+        if images.shape[1:] != (28, 28):
+            raise InputError(
+                f"{place}: {part} must have images of 28×28 pixels, got "
+                f"{'×'.join(map(str, images.shape[1:]))}: get its files again"
+            )
         if len(images) != len(labels):
             raise InputError(
                 f"{place}: {part} has {len(images)} images and {len(labels)} labels: the files are "
@@ -91,48 +99,73 @@ def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     packed = path.with_name(f"{path.name}.gz")
     if not path.is_file() and not packed.is_file():
         raise InputError(f"there is no {path}, nor {packed.name} beside it: put it there")
+    path = path if path.is_file() else packed
+    magic = 0x0800 + axes
     try:
-        if path.is_file():
-            data = path.read_bytes()
-        else:
-            path = packed
-            with gzip.open(path) as file:
-                data = file.read()
+        with gzip.open(path) if path == packed else open(path, "rb") as file:
+            header = file.read(4 * (1 + axes))
+            if len(header) < 4 * (1 + axes) or int.from_bytes(header[:4], "big") != magic:
+                raise ValueError(
+                    f"it must begin with the number {magic} and {axes} sizes, as an idx file of "
+                    f"bytes does, and begins with {header[:4].hex(' ') or 'nothing'}"
+                )
+            shape = struct.unpack(f">{axes}I", header[4:])
+            size = math.prod(shape)
+            _check_size(size)
+            data = file.read(size + 1)  # one more: is that all?
     except Exception as error:  # a damaged archive raises EOFError, BadGzipFile, zlib.error
         raise InputError(f"{path} cannot be read ({error}): get it again") from error
-    header = 4 * (1 + axes)
-    magic = 0x0800 + axes
-    if len(data) < header or int.from_bytes(data[:4], "big") != magic:
+    if len(data) != size:
+        there = "more" if len(data) > size else len(data)
         raise InputError(
-            f"{path} must begin with the number {magic} and {axes} sizes, as an idx file of bytes "
-            f"does, got {data[:4].hex(' ') or 'nothing'}: get it again"
-        )
-    shape = struct.unpack(f">{axes}I", data[4:header])
-    expected = header + int(np.prod(shape, dtype=object))
-    if len(data) != expected:
-        raise InputError(
-            f"{path} must have {expected} bytes for {list(shape)}, got {len(data)}: it was cut or "
+            f"{path} must have {size} bytes for {list(shape)}, got {there}: it was cut or "
             "changed, get it again"
         )
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _mat(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    from scipy.io import loadmat
+    from scipy.io import loadmat, whosmat
 
     if not path.is_file():
         raise InputError(f"there is no {path}: put it beside the other part of SVHN")
     try:
+        _check_unpacked(path)
+        found = {name: (kind, shape) for name, shape, kind in whosmat(path)}
+        (kind, (*image, n)), (kind_y, shape_y) = found["X"], found["y"]
+        if (kind, image) != ("uint8", [32, 32, 3]):
+            raise ValueError(f"X must be uint8 [32 32 3 n], got {kind} {[*image, n]}")
+        if (kind_y, math.prod(shape_y)) != ("uint8", n):
+            raise ValueError(f"y must be uint8 with n = {n}, as X, got {kind_y} {list(shape_y)}")
         content = loadmat(path, variable_names=("X", "y"))
-        pixels, labels = content["X"], content["y"].ravel().astype(np.int64)
     except Exception as error:  # a damaged file raises ValueError, zlib.error, KeyError, ...
         raise InputError(
             f"{path} cannot be read as SVHN's X and y ({error}): get it again"
         ) from error
-    if pixels.shape != (32, 32, 3, len(labels)):
-        raise InputError(
-            f"{path}: X must be [32 32 3 n] with n = {len(labels)} labels, got "
-            f"{list(pixels.shape)}: get it again"
-        )
+    pixels, labels = content["X"], content["y"].ravel().astype(np.int64)
     # The file counts a zero as 10.
     return np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), np.where(labels == 10, 0, labels)
+
+
+def _check_unpacked(path: Path) -> None:
+    """Unpack a file of MATLAB 5 piece by piece: scipy would do so at once, whatever the size."""
+    total = 0
+    with open(path, "rb") as file:
+        if file.read(128)[126:] != b"IM":
+            raise ValueError("it does not begin as a file of MATLAB 5 does")
+        while len(tag := file.read(8)) == 8:
+            kind, size = struct.unpack("<II", tag)
+            unpacker = zlib.decompressobj()
+            while kind == _PACKED and size > 0 and (piece := file.read(min(size, 1 << 13))):
+                size -= len(piece)
+                total += len(unpacker.decompress(piece))
+                _check_size(total)
+            file.seek(size, os.SEEK_CUR)
+
+
+_PACKED = 15  # miCOMPRESSED
+
+
+def _check_size(size: int) -> None:
+    if size > LIMIT:
+        raise ValueError(f"it unpacks to {size} bytes or more, and no more than {LIMIT} are read")

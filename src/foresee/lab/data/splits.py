@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foresee.errors import InputError
 from foresee.files import write
-from foresee.lab.data.images import Images
+from foresee.lab.data.dataset import Images
 from foresee.lab.experiment import Experiment
 from foresee.seeding import generator
 from foresee.types import Task
@@ -23,7 +23,16 @@ _CHUNK = 64 << 20  # bytes of images looked at at once
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows of a data set of ``size`` images, no row twice."""
+    """Which rows of a data set are the seed, validation, pool and test sets; no row twice.
+
+    Args:
+        dataset: its name.
+        size: how many images it has.
+        seed, val, pool, test: int64 [n], rows from 0 to size - 1.
+
+    >>> Split("toy", 4, *np.array([[3], [0], [2], [1]])).pool
+    array([2])
+    """
 
     dataset: str
     size: int
@@ -47,32 +56,50 @@ class Split:
             raise InputError("a row is used twice: seed, val, pool and test must not overlap")
 
     def write(self, path: Path | str) -> None:
-        """Write the rows as JSON, whole or not at all."""
+        """Write the rows to the file ``path`` as JSON, whole or not at all.
+
+        >>> drawn = Split("toy", 4, *np.array([[3], [0], [2], [1]]))
+        >>> drawn.write("split.json")
+        >>> Split.read("split.json").seed
+        array([3])
+        """
         rows = {part: getattr(self, part).tolist() for part in _PARTS}
         content = json.dumps({"dataset": self.dataset, "size": self.size, **rows})
         write(Path(path), content.encode())
 
     @classmethod
     def read(cls, path: Path | str) -> "Split":
-        """Read what `write` wrote."""
+        """Read the file that `write` wrote; a damaged one is an InputError."""
         if not Path(path).is_file():
             raise InputError(f"there is no split {path}: check the path, or write it first")
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             rows = {part: _whole(content[part]) for part in _PARTS}
             return cls(str(content["dataset"]), int(content["size"]), **rows)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{path} holds no split ({error!s}): it is damaged; write it again"
             ) from error
 
 
 def split(images: Images, experiment: Experiment, seed: int) -> Split:
-    """Draw an experiment's sets; the same seed gives every method the same ones.
+    """Draw an experiment's sets.
+
+    Args:
+        images: the data set of the experiment.
+        experiment: says how many images each set has, and whether the seed set is shifted.
+        seed: the same one gives every method the same sets.
+
+    Returns:
+        Rows of ``images``.
 
     Without shift all four are drawn from all images. With shift the seed set comes from the source:
     random rows of it where the data set knows its own, else the n_seed darkest images; the other
     three come from the target, which is all the rest.
+
+    >>> from foresee.lab import data, paper
+    >>> split(data.load("digits"), paper.experiment("digits", shift=True), seed=0).seed.shape
+    (20,)
     """
     _check_match(images, experiment)
     rng = generator(seed, "split")
@@ -98,7 +125,22 @@ def split(images: Images, experiment: Experiment, seed: int) -> Split:
 
 
 def task(images: Images, split: Split) -> Task:
-    """Copy the sets into memory, as bytes [n channels height width]; hide the pool's labels."""
+    """Copy the sets into memory and hide the pool's labels behind an oracle.
+
+    Args:
+        images: the data set that ``split`` was drawn from.
+        split: which rows are the seed, validation, pool and test sets.
+
+    Returns:
+        Inputs as uint8 tensors [n channels height width], labels as int64 [n]. All are copies:
+        what is written to them reaches neither ``images`` nor another task.
+
+    >>> from foresee.lab import data, paper
+    >>> images = data.load("digits")
+    >>> made = task(images, split(images, paper.experiment("digits", shift=True), seed=0))
+    >>> made.seed.shape, made.oracle(np.array([0, 1])).shape
+    (torch.Size([20, 1, 8, 8]), (2,))
+    """
     if (split.dataset, split.size) != (images.name, len(images)):
         raise InputError(
             f"split is of {split.dataset} with {split.size} images, images are {images.name} with "

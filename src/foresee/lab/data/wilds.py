@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import os
 import string
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from foresee.errors import InputError
 from foresee.lab.data.cache import decode, is_ready, open_array, size_of
-from foresee.lab.data.files import find
-from foresee.lab.data.images import Images
+from foresee.lab.data.dataset import Images
+from foresee.lab.data.get import find
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ LAYOUTS = {
 class _Table(NamedTuple):
     """The rows of a metadata file."""
 
-    paths: list[str]
+    images: list[str]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     source: NDArray[np.bool_]
@@ -95,10 +94,10 @@ def load_wilds(
     def where(row: int) -> str:
         # Where images are numbered by row, to delete one would rename all those below it.
         drop = "" if "{row}" in layout.image else ", or delete that row"
-        return f"for row {row} of {folder / layout.metadata}: unpack the archive again{drop}"
+        return f"It is row {row} of {folder / layout.metadata}: unpack the archive again{drop}"
 
     if not is_ready(file, stamp):
-        decode(file, table.paths, layout.side, stamp, where, advance)
+        decode(file, folder, table.images, stamp, where, advance)
     return Images(name, open_array(file), table.labels, table.classes, table.source)
 
 
@@ -108,7 +107,7 @@ def wilds_bytes(name: str, root: Path | None, cache: Path | None) -> int:
     folder = find(name, root, layout.folder, layout.metadata)
     table = _read(name, folder)
     ready = is_ready(*_cache(name, folder, cache, table))
-    return 0 if ready else size_of(len(table.paths), layout.side)
+    return 0 if ready else size_of(len(table.images), layout.side)
 
 
 def _cache(
@@ -116,7 +115,7 @@ def _cache(
 ) -> tuple[Path, dict[str, Any]]:
     side = LAYOUTS[name].side
     file = (cache or folder / "foresee-cache") / f"{name}-{side}.npy"
-    return file, {"rows": len(table.paths), "side": side, "metadata": table.md5}
+    return file, {"rows": len(table.images), "side": side, "metadata": table.md5}
 
 
 def _read(name: str, folder: Path) -> _Table:
@@ -124,15 +123,15 @@ def _read(name: str, folder: Path) -> _Table:
     path = folder / layout.metadata
     in_path = {field for _, field, _, _ in string.Formatter().parse(layout.image) if field}
     columns = sorted(in_path - {"row"} | {layout.label, layout.domain})
-    paths, answers, source = [], [], []
+    images, answers, source = [], [], []
     for row, fields in enumerate(_columns(path, columns)):
         values = dict(zip(columns, fields, strict=True))
         domain, answer = values[layout.domain], values[layout.label]
         _check_domain(path, row, domain, layout)
-        paths.append(os.path.join(folder, layout.image.format(row=row, **values)))
+        images.append(layout.image.format(row=row, **values))
         answers.append(answer)
         source.append(domain in layout.source)
-    if not paths:
+    if not images:
         raise InputError(f"{path} lists no images: get it again")
     classes, number = _classes(name, folder, set(answers))
     for row, answer in enumerate(answers):
@@ -144,7 +143,7 @@ def _read(name: str, folder: Path) -> _Table:
     labels = np.array([number[answer] for answer in answers], np.int64)
     with open(path, "rb") as file:
         md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    return _Table(paths, labels, classes, np.array(source, np.bool_), md5)
+    return _Table(images, labels, classes, np.array(source, np.bool_), md5)
 
 
 def _columns(path: Path, names: list[str]) -> Iterator[list[str]]:

@@ -10,10 +10,18 @@ from foresee.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """All images of a data set: pixels [n channels height width], labels [n].
+    """All images of a data set, for methods and trials to share: `task` hands out copies.
 
-    ``source`` marks the rows of the source domain where the set's own metadata tells domains apart;
-    without it the source of a shift are the darkest images.
+    Args:
+        name: of the data set, in lower case.
+        pixels: uint8 [n channels height width]; a mapped file is private, see `open_array`.
+        labels: int64 [n], positions in ``classes``.
+        classes: the names of the classes.
+        source: bool [n], the rows of the source domain where the set's own metadata tells domains
+            apart; without it the source of a shift are the darkest images.
+
+    >>> Images("toy", np.zeros((2, 3, 8, 8), np.uint8), np.array([0, 1]), ("cat", "dog")).classes
+    ('cat', 'dog')
     """
 
     name: str

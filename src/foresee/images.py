@@ -1,0 +1,99 @@
+"""The one reader of image files: known formats only, and nothing is decoded before it is measured.
+
+Files from strangers are read here, so a name is never believed: what a file is, is told by its
+content, and a program such as Ghostscript is never started for it.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from foresee.errors import InputError
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+PIXELS = 80_000_000
+"""The largest image that is decoded: above it Pillow itself begins to warn."""
+BYTES = 512 << 20
+"""The largest file that is opened: room for that many pixels of 16-bit colour, not packed."""
+
+
+def inside(root: Path | str, name: str) -> str:
+    """Return the real path of the file ``name`` in the folder ``root``, links followed.
+
+    A name or a link that leads out of the folder is refused: `..`, absolute paths, links to
+    elsewhere. The folder itself may be a link. Whether the file is there, `read` will say.
+
+    >>> inside("photos", "../secret.png")
+    Traceback (most recent call last):
+    ...
+    foresee.errors.InputError: ../secret.png leads out of the folder photos: put the file itself...
+    """
+    try:
+        home = os.path.realpath(root)
+        path = os.path.realpath(os.path.join(home, name))
+    except ValueError as error:  # a null character
+        raise InputError(f"{name!r} is no file name ({error}): correct it") from error
+    if not path.startswith(os.path.join(home, "")):
+        raise InputError(
+            f"{name} leads out of the folder {root}: put the file itself there, under a plain name"
+        )
+    return path
+
+
+def read(path: Path | str, side: int | None = None) -> NDArray[np.uint8]:
+    """Decode an image file to colour, as people see it.
+
+    Args:
+        path: a PNG, JPEG, WebP, GIF, BMP or TIFF file of at most `PIXELS` pixels.
+        side: squeeze the image to this square, by a bilinear filter that averages over all pixels
+            when it shrinks; without it the image keeps its size.
+
+    Returns:
+        Red, green and blue, uint8 [3 height width]. The first frame counts; the camera's
+        orientation (EXIF) is applied; transparency is dropped; of 16 bits the upper 8 are kept.
+
+    Raises:
+        InputError: it is no such file, too large, damaged or cut; the message names it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("L", (40, 30), 7).save(f"{folder}/grey.png")
+    ...     read(f"{folder}/grey.png").shape, read(f"{folder}/grey.png", side=8).mean()
+    ((3, 30, 40), np.float64(7.0))
+    """
+    if not os.path.isfile(path):
+        raise InputError(f"there is no image file {path}: check the path")
+    try:
+        _check("bytes", os.path.getsize(path), BYTES)
+        with Image.open(path, formats=FORMATS) as file:
+            _check("pixels", file.width * file.height, PIXELS)
+            ImageOps.exif_transpose(file, in_place=True)
+            image = _colour(file)
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file raises OSError, SyntaxError, struct.error, ...
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = f"it is none of {', '.join(FORMATS)}" if unknown else error
+        raise InputError(f"{path} cannot be read as an image ({reason}): replace it") from error
+    if side is not None and image.size != (side, side):
+        image = image.resize((side, side), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def _check(what: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"{size:,} {what}, and no more than {limit:,} are read")
+
+
+def _colour(image: Image.Image) -> Image.Image:
+    # Pillow would cut wide greys at 255; older ones open a 16-bit PNG as one of 32 bits.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError("its pixels are numbers of 32 bits, and nothing tells which is white")
+    elif image.mode == "P":
+        image = image.convert("RGBA")  # straight to RGB Pillow warns of transparent colours
+    return image.convert("RGB")
