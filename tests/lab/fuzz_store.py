@@ -91,8 +91,10 @@ def mutate(rng, content, summed):
         if key in OPTIONAL:
             fits = [odd for odd in fits if _class(odd) in ("text", "bool", "object")]
         holder[key] = rng.choice(fits)
-    elif way == "remove" and any(holder is it for it in (line, line.get("experiment"))) and (
-        key not in OPTIONAL
+    elif (
+        way == "remove"
+        and any(holder is it for it in (line, line.get("experiment")))
+        and (key not in OPTIONAL)
     ):
         del holder[key]
     elif line is values[0]:

@@ -9,12 +9,12 @@ Whoever writes a trial holds its lock; the lock dies with the process.
 known too.
 """
 
+import functools
 import hashlib
 import json
 import os
 import platform
 import re
-import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +36,7 @@ _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as l
 _PIXELS = 16_000_000  # of a picture, at most
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
-_BEGIN = b'{"kind": "header", "format": 1, "experiment": {'
+_BEGIN = b'{"kind": "header", "format": '
 _MISFITS = (ArithmeticError, KeyError, TypeError, ValueError, RecursionError)
 
 
@@ -162,7 +162,7 @@ class Recorder:
 
     def append(self, done: Round) -> None:
         """Write one round; when this returns it is on the disk."""
-        values = {"kind": "round", **asdict(done), "seconds": dict(done.seconds)}
+        values = {"kind": "round", **vars(done), "seconds": dict(done.seconds)}
         self._above = lines.append(self.path, values, self._above)
 
 
@@ -258,7 +258,7 @@ def _read_plan(path: Path) -> _Plan:
         for name in plan.seeds:
             _check_name(name)
         if plan.experiment.name != path.absolute().parent.name:
-            raise InputError(f"it is of {plan.experiment.name}")
+            raise InputError(f"it is of {plan.experiment.name!r}")
     except _MISFITS as error:
         raise InputError(
             f"{path} is no plan that this version of foresee can read ({error}): delete it, or "
@@ -320,14 +320,18 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Reco
         if done[-1].picks:
             os.utime(path)  # whoever watches sees that it is at work
         return Recorder(path, done, found.sum)
-    from importlib.metadata import version
-
     lines.truncate(path, 0)
-    packages = {name: version(name) for name in ("foresee", "torch", "numpy")}
     place = {"machine": platform.machine(), "python": platform.python_version()}
     identity = {"kind": "header", "format": FORMAT, **config, "hash": digest}
-    header = {**identity, "versions": packages, **place, **machine, **lines.CHECKSUMS}
+    header = {**identity, "versions": _versions(), **place, **machine, **lines.CHECKSUMS}
     return Recorder(path, (), lines.append(path, header, 0))
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("foresee", "torch", "numpy")}
 
 
 def _is_ours(data: bytes) -> bool:
@@ -349,7 +353,9 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
 
     No report could compare the one, and not every file system tells the other apart.
     """
-    for other in sorted(path.parent.glob("*.jsonl")):
+    # Most are of the same, and there may be thousands.
+    same = _BEGIN + f'{FORMAT}, "experiment": {json.dumps(experiment)}'.encode()
+    for other in path.parent.glob("*.jsonl"):
         if other.name != path.name and other.name.casefold() == path.name.casefold():
             return (
                 f"{path} and {other.name} would be one file on some disks: rename the method, or "
@@ -357,7 +363,9 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
             )
         with suppress(InputError):  # whoever reads all of them says what is wrong with it
             first, _, second = lines.content(other, 2).partition(b"\n")
-            for header in lines.parse(other, first + b"\n").values if second else ():
+            if first.startswith(same) or not second:  # a header alone is nothing to compare with
+                continue
+            for header in lines.parse(other, first + b"\n").values:
                 _header(other, header)
                 old = {"experiment": header["experiment"]}
                 if what := _listed(old, {"experiment": experiment}):
@@ -396,14 +404,16 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     """A trial from the values of its lines, each checked."""
     header = _header(path, values[0])
     rounds: list[Round] = []
+    to_round = typed(Round)
     labelled = header.experiment.n_seed
     for line, value in enumerate(values[1:], start=2):
+        kind = value.pop("kind", "")
         try:
-            found: Round = typed(Round)({k: v for k, v in value.items() if k != "kind"})
+            found: Round = to_round(value)
         except _MISFITS as error:
             raise _unreadable(path, line, error) from error
         if (
-            (value.get("kind"), found.number, found.n_labelled) != ("round", line - 2, labelled)
+            (kind, found.number, found.n_labelled) != ("round", line - 2, labelled)
             or len(found.picks) != len(found.labels)
             or not 0 <= found.accuracy <= 1
             or (rounds and not rounds[-1].picks)
@@ -423,13 +433,14 @@ def _header(path: Path, values: dict[str, Any]) -> _Header:
         method = typed(str)(header.method["name"])
         digest = _digest({key: values[key] for key in _CONFIGURATION})
     except _MISFITS as error:
-        raise _unreadable(path, 1, error, values.get("format")) from error
+        raise _unreadable(path, 1, error) from error
     if digest != header.hash:
         raise lines.damage(path, 1)
     name = f"{method}-{header.seed}.jsonl"
     if (path.absolute().parent.name, path.name) != (header.experiment.name, name):
+        whose = f"{header.experiment.name}/{name}"
         raise InputError(
-            f"{path} holds {header.experiment.name}/{name}: give it its own name back, or delete it"
+            f"{path} holds the trial {whose!r}: give it its own name back, or delete it"
         )
     return header
 
@@ -438,8 +449,8 @@ def _digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def _unreadable(path: Path, line: int, error: Exception, version: object = FORMAT) -> InputError:
+def _unreadable(path: Path, line: int, error: Exception) -> InputError:
     return InputError(
-        f"{path} is no trial that this version of foresee can read (line {line}: {error}; its "
-        f"format is {reprlib.repr(version)}, ours is {FORMAT}): move it away"
+        f"{path} is no trial that this version of foresee can read (line {line}: {error}): move it "
+        "away"
     )

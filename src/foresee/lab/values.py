@@ -57,7 +57,8 @@ def typed(kind: Any) -> Callable[[Any], Any]:
         return _of_fields(kind)
     if origin is Literal:
         options = {(type(option), option) for option in args}
-        return lambda value: value if (type(value), value) in options else _misfit(kind, value)
+        names = " or ".join(map(repr, args))
+        return lambda value: value if (type(value), value) in options else _misfit(names, value)
     if origin is UnionType:  # of something and None: there is no other
         something = typed(args[0])
         return lambda value: None if value is None else something(value)
@@ -67,7 +68,8 @@ def typed(kind: Any) -> Callable[[Any], Any]:
         return _of_pairs(tuple, *get_args(args[0]))
     if origin is tuple:
         return _of_parts(args[0])
-    return lambda value: kind(value) if type(value) in _LEAVES[kind] else _misfit(kind, value)
+    leaves = _LEAVES[kind]
+    return lambda value: kind(value) if type(value) in leaves else _misfit(kind, value)
 
 
 def _of_fields(kind: Any) -> Callable[[Any], Any]:
@@ -77,11 +79,12 @@ def _of_fields(kind: Any) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         found = {}
         for name, part in _items(value):
+            if name not in readers:
+                raise TypeError(f"unknown field {reprlib.repr(name)}")
             try:
                 found[name] = readers[name](part)
-            except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-                why = "unknown" if name not in readers else error
-                raise TypeError(f"{name}: {why}") from None
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise TypeError(f"{name}: {error}") from None
         for name in needed:
             if name not in found:
                 raise TypeError(f"{name}: missing")
