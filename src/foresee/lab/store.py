@@ -33,7 +33,6 @@ from foresee.lab.values import changes, plain, typed
 FORMAT = 1
 PLAN = "plan.json"
 _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as long as it runs
-_PIXELS = 16_000_000  # of a picture, at most
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
 _BEGIN = b'{"kind": "header", "format": '
@@ -66,15 +65,9 @@ class Trial:
 
     @property
     def picture(self) -> Path | None:
-        """The images that the first round picked, where a PNG of a sensible size was kept."""
+        """The images that the first round picked, where they were kept."""
         path = self.path.with_suffix(".png")
-        try:
-            with open(path if path.is_file() else os.devnull, "rb") as file:
-                head = file.read(24)
-        except OSError:
-            return None
-        pixels = int.from_bytes(head[16:20], "big") * int.from_bytes(head[20:], "big")
-        return path if head.startswith(b"\x89PNG\r\n\x1a\n") and pixels <= _PIXELS else None
+        return path if path.exists() else None
 
 
 def _refuse(problem: InputError) -> None:
@@ -82,29 +75,32 @@ def _refuse(problem: InputError) -> None:
         raise problem
 
 
-def trials(folder: Path, skip: Callable[[InputError], object] = _refuse) -> list[Trial]:
+def trials(
+    folder: Path, skip: Callable[[InputError], object] = _refuse, only: str = "*"
+) -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
     Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
     cannot be read, and the others are read on; by default it is an error. It hears of torn lines
-    too, as `TornLineError`: their trials are read without them.
+    too, as `TornLineError`: their trials are read without them. ``only`` is a pattern of the
+    experiments to read.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: pass the one given to foresee run --out")
     found: dict[Path, list[Trial]] = defaultdict(list)
-    for path in sorted(folder.glob("*/*.jsonl")):
+    for path in sorted(folder.glob(f"{only}/*.jsonl")):
         try:
             trial = read(path, skip)
         except InputError as problem:
             skip(problem)
         else:
             found[path.parent] += [trial] if trial else []
-    for path in sorted(folder.glob(f"*/{PLAN}")):
+    for path in sorted(folder.glob(f"{only}/{PLAN}")):
         try:
             found[path.parent] += _not_begun(path, found[path.parent])
         except InputError as problem:
             skip(problem)
-    if not any(found.values()):
+    if not any(found.values()) and only == "*":
         raise InputError(
             f"there is no trial in {folder}: pass the folder given to foresee run --out, or wait "
             "until a first round is finished"
@@ -405,7 +401,6 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     header = _header(path, values[0])
     rounds: list[Round] = []
     to_round = typed(Round)
-    labelled = header.experiment.n_seed
     for line, value in enumerate(values[1:], start=2):
         kind = value.pop("kind", "")
         try:
@@ -413,14 +408,12 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
         except _MISFITS as error:
             raise _unreadable(path, line, error) from error
         if (
-            (kind, found.number, found.n_labelled) != ("round", line - 2, labelled)
+            (kind, found.number) != ("round", line - 2)
             or len(found.picks) != len(found.labels)
-            or not 0 <= found.accuracy <= 1
             or (rounds and not rounds[-1].picks)
         ):
             raise lines.damage(path, line)
         rounds.append(found)
-        labelled += len(found.picks)
     name = header.method["name"]
     return Trial(header.experiment, name, header.seed, tuple(rounds), values[0], path)
 
