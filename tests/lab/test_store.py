@@ -829,9 +829,11 @@ def test_no_name_leaves_the_store(tmp_path, name):
     with pytest.raises(InputError, match=r"letters, digits and _ \+ - .* rename it"):
         go_on(tmp_path / "runs", replace(MELL, name=name))
     with pytest.raises(InputError, match="rename it"):
-        store.trial_path(tmp_path, replace(LINEAR, dataset=name and f"{name}/x"), "MELL", 0)
+        store.trial_path(tmp_path, replace(LINEAR, dataset=f"{name}/x"), "MELL", 0)
     with pytest.raises(InputError, match="rename it"):
         store.keep_plan(tmp_path, LINEAR, {name: [0]})
+    with pytest.raises(InputError, match="rename it"):
+        store.keep_plan(tmp_path / "runs", replace(LINEAR, dataset=f"../{name}"), {"MELL": [0]})
     assert not list(tmp_path.rglob("*.jsonl"))
     assert not list(tmp_path.rglob("plan.json"))
 

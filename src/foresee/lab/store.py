@@ -132,6 +132,8 @@ def keep_plan(
 
     ``skip`` hears of a plan that cannot be read; it is written anew.
     """
+    for name in (experiment.name, *seeds):
+        _check_name(name)
     path = folder / experiment.name / PLAN
     values = _values(experiment)
     with writable(path.parent):
@@ -141,7 +143,6 @@ def keep_plan(
                 return  # each trial will say so, and what is planned here stays
             planned = _planned(path, experiment, skip)
             for method, wanted in seeds.items():
-                _check_name(method)
                 planned[method] = tuple(sorted({*planned.get(method, ()), *wanted}))
             content = {"kind": "plan", "format": FORMAT, **lines.CHECKSUMS}
             line, _ = lines.encode({**content, "experiment": values, "seeds": planned})
