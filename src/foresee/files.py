@@ -1,19 +1,32 @@
 """Files that are written whole or not at all."""
 
 import os
+import platform
 import secrets
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from foresee.errors import InputError
 
+_PREFIX = f".foresee-{platform.node()}-"
+
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file, or leave things as they were."""
+    """Write the file, or leave things as they were; an existing file keeps its mode.
+
+    What processes of this machine left half-written in the same folder when they were killed goes.
+    """
     path = Path(os.path.realpath(path))  # through a link, as a plain write would
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no file that could be replaced: choose another name")
+    _sweep(path.parent)
     # Not from tempfile: its files are closed to everybody else, and would stay so.
-    temporary = path.with_name(f".foresee-{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
+            with suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -24,3 +37,25 @@ def write(path: Path, content: bytes) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the temporary files of dead processes."""
+    with suppress(OSError):  # what cannot be listed or removed is in nobody's way
+        for name in os.listdir(folder):
+            if name.startswith(_PREFIX) and name.endswith(".tmp"):
+                pid = name.removeprefix(_PREFIX).partition("-")[0]
+                if pid.isdecimal() and not _lives(int(pid)):
+                    (folder / name).unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    if os.name != "posix":  # elsewhere the question would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True

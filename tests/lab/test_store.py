@@ -4,22 +4,26 @@ import functools
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
+import tarfile
+import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import fuzz_store
 import pytest
 
 import tiny
 from foresee.errors import InputError
 from foresee.lab import loop, store
-from foresee.lab.experiment import Method
+from foresee.lab.experiment import Experiment, Method
 from foresee.recipe import Recipe
 from foresee.scores import eer, mell
 from foresee.strategies import Random, TopK
@@ -61,6 +65,15 @@ def place(folder, content, method="MELL"):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rewrite(path, change, summed=True):
+    """Change the values of a trial's lines; hash and checksums fit what comes out."""
+    header, *rounds = fuzz_store.unseal(path.read_bytes())
+    change(header, *rounds)
+    fuzz_store.rehash(header)
+    announced = {**header, "checksums": "crc32"} if summed else header
+    path.write_bytes((fuzz_store.seal if summed else fuzz_store.unsummed)([announced, *rounds]))
 
 
 # What is kept
@@ -286,10 +299,7 @@ def test_another_split_is_refused_but_another_machine_is_not(tmp_path):
 
 def test_a_value_that_only_the_file_has_is_shown_too(tmp_path):
     path = go_on(tmp_path, stop_after=1)
-    header, *rest = lines(path)
-    header["method"]["strategy"]["temperature"] = 3
-    header["hash"] = "of another version"
-    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *rest]))
+    rewrite(path, lambda header, *_: header["method"]["strategy"].update(temperature=3))
     with pytest.raises(InputError, match=r"strategy.temperature: 3 on disk, None asked for"):
         go_on(tmp_path)
 
@@ -570,3 +580,475 @@ def test_a_damaged_trial_does_not_hide_the_others(tmp_path):
     assert [str(problem).split(" in ")[0] for problem in heard] == [f"{damaged} is damaged"]
     with pytest.raises(InputError, match="is damaged in line 1"):
         store.trials(tmp_path)
+
+
+# What does not agree
+
+
+@functools.cache
+def contents():
+    with tempfile.TemporaryDirectory() as folder:
+        trials = ((RANDOM, 0), (RANDOM, 1), (MELL, 0))
+        paths = [go_on(Path(folder), method, seed=seed) for method, seed in trials]
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def three(folder):
+    """Three trials; the first is to be damaged."""
+    (folder / "toy-noshift").mkdir()
+    paths = [folder / "toy-noshift" / name for name in contents()]
+    for path in paths:
+        path.write_bytes(contents()[path.name])
+    return paths
+
+
+def left_out(folder, *others):
+    """What is said of the files that are not read; all others are."""
+    heard = []
+    assert {trial.path for trial in store.trials(folder, heard.append)} == set(others)
+    return [str(problem) for problem in heard]
+
+
+def other_format(header, *rounds):
+    header["format"] = 2
+
+
+def other_seed(header, *rounds):
+    header["seed"] = 5
+
+
+def other_dataset(header, *rounds):
+    header["experiment"]["dataset"] = "toy2"
+
+
+def other_method(header, *rounds):
+    header["method"]["name"] = "../Random"
+
+
+@pytest.mark.parametrize("summed", [True, False])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_format, r"is no trial that .* \(line 1: format: 1 expected, got 2\): move it away"),
+        (
+            other_seed,
+            r"holds the trial 'toy-noshift/Random-5.jsonl': give it its own name back, or",
+        ),
+        (other_dataset, r"holds the trial 'toy2-noshift/Random-0.jsonl': give"),
+        (other_method, r"holds the trial 'toy-noshift/\.\./Random-0.jsonl': give"),
+    ],
+)
+def test_a_header_is_checked_against_what_it_should_be(tmp_path, change, said, summed):
+    path, *others = three(tmp_path)
+    rewrite(path, change, summed)
+    (problem,) = left_out(tmp_path, *others)
+    assert re.match(f"{path} {said}", problem), problem
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=re.escape(problem)):
+        go_on(tmp_path, RANDOM)
+    assert path.read_bytes() == before
+
+
+def test_a_configuration_that_was_edited_is_damage(tmp_path):
+    path, *others = three(tmp_path)
+    path.write_bytes(fuzz_store.unsummed(fuzz_store.unseal(path.read_bytes())))
+    path.write_bytes(path.read_bytes().replace(b'"n_query": 4', b'"n_query": 5'))
+    assert left_out(tmp_path, *others) == [str(store.lines.damage(path, 1))]
+    go_on(tmp_path, MELL, seed=1)  # it binds nobody
+
+
+def test_a_trial_is_found_wherever_one_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(go_on(tmp_path).parent)
+    assert store.read(Path("MELL-0.jsonl")).finished
+
+
+def test_a_copy_under_another_name_does_not_count(tmp_path):
+    path, other, *others = three(tmp_path)
+    path.write_bytes(other.read_bytes())
+    (problem,) = left_out(tmp_path, other, *others)
+    assert problem.startswith(f"{path} holds the trial 'toy-noshift/Random-1.jsonl'")
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+WRONG = {
+    "accuracy": [None, "0.5", True, [0.5], 10**400],
+    "n_labelled": ["a", 6.0, None],
+    "number": [True, "0", 1],
+    "picks": [None, 3, "ab", {"a": 1}, [1.5], [True], [[1]], [1]],
+    "labels": [None, [None], {}],
+    "seconds": [None, [], {"train": "1"}, {"lunch": 1.0}],
+    "cost": ["1", [], True],
+    "kind": ["header", None, 3],
+    "stranger": [1],
+}
+
+
+@pytest.mark.parametrize("summed", [True, False])
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, many in WRONG.items() for v in many])
+def test_a_round_of_wrong_types_is_left_out_by_name(tmp_path, key, value, summed):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, first, *rest: first.update({key: value}), summed)
+    (problem,) = left_out(tmp_path, *others)
+    assert problem.startswith(f"{path} is ")
+    assert re.search(rf"line 2: .*{key}.* move it away|damaged in line 2", problem), problem
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", "0"),
+        ("seed", False),
+        ("device", 5),
+        ("threads", "2"),
+        ("versions", {"torch": 2}),
+        ("versions", None),
+        ("data", None),
+        ("python", 3.11),
+        ("machine", []),
+        ("method", "Random"),
+        ("method", {"name": 5}),
+        ("method", {}),
+        ("experiment", None),
+        ("kind", "round"),
+        ("format", True),
+        ("format", 1.0),
+    ],
+)
+def test_a_header_of_wrong_types_is_left_out_by_name(tmp_path, key, value):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, *rounds: header.update({key: value}))
+    (problem,) = left_out(tmp_path, *others)
+    assert problem.startswith(f"{path} is no trial that this version of foresee can read (line 1:")
+
+
+@pytest.mark.parametrize(
+    "key", [f.name for f in fields(Experiment) if f.name not in ("network", "loss")]
+)
+def test_an_experiment_of_wrong_types_is_left_out_by_name(tmp_path, key):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, *rounds: header["experiment"].update({key: ["a"]}))
+    (problem,) = left_out(tmp_path, *others)
+    assert f"{path} is no trial" in problem
+    assert f"(line 1: experiment: {key}: " in problem
+
+
+def test_a_field_that_is_missing_is_named(tmp_path):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, first, *rest: first.pop("brier"))
+    (problem,) = left_out(tmp_path, *others)
+    assert "(line 2: brier: missing)" in problem
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_deep_nesting_is_left_out_by_name(tmp_path, place):
+    path, *others = three(tmp_path)
+    whole = path.read_bytes().splitlines(keepends=True)
+    whole[place] = b'{"kind": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    path.write_bytes(b"".join(whole))
+    (problem,) = left_out(tmp_path, *others, *[path] * (place == 4))
+    assert str(path) in problem
+
+
+def test_nesting_that_can_be_read_but_not_written_is_left_out_by_name(tmp_path):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, *rounds: header["method"].update(sampler=nested(500)), False)
+    seen = left_out(tmp_path, path, *others)  # odd, but somebody's
+    assert seen == []
+
+
+# What is no file
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+STRANGERS = {
+    "folder": lambda path: path.mkdir(),
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "looping link": lambda path: path.symlink_to(path.name),
+    "pipe": fifo,
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_what_is_no_file_is_left_out_by_name_and_in_nobodys_way(tmp_path, kind):
+    path, *others = three(tmp_path)
+    stranger = path.with_name("x.jsonl")
+    STRANGERS[kind](stranger)
+    path.unlink()
+    STRANGERS[kind](path)
+    problems = left_out(tmp_path, *others)
+    assert [problem.split(" ")[0] for problem in problems] == [str(path), str(stranger)]
+    assert all(problem.endswith(": move it away") for problem in problems)
+    with pytest.raises(InputError, match=re.escape(problems[0])):
+        go_on(tmp_path, RANDOM)
+    go_on(tmp_path, MELL, seed=1)
+    assert os.path.lexists(path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_a_plan_that_is_no_file_costs_nothing_that_is_finished(tmp_path, kind):
+    path = go_on(tmp_path)
+    STRANGERS[kind](path.with_name("plan.json"))
+    (problem,) = left_out(tmp_path, path)
+    assert problem.startswith(str(path.with_name("plan.json")))
+
+
+def test_what_others_remove_while_it_is_read_is_no_error(tmp_path, monkeypatch):
+    path, *others = three(tmp_path)
+
+    def remove_and_open(file, mode):
+        path.unlink(missing_ok=True)
+        return open(file, mode)
+
+    content = path.read_bytes()
+    monkeypatch.setattr(store.lines, "open", remove_and_open, raising=False)
+    assert left_out(tmp_path, *others) == []
+    path.write_bytes(content)
+    with store.recording(tmp_path, LINEAR, MELL, 2):
+        assert not path.exists()
+    path.write_bytes(content)
+    assert store.read(path) is None
+    assert store.read(path) is None
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "a/b", "", ".", "..", ".hidden", "a\\b", "a\0", "a\n"]
+)
+def test_no_name_leaves_the_store(tmp_path, name):
+    with pytest.raises(InputError, match=r"letters, digits and _ \+ - .* rename it"):
+        go_on(tmp_path / "runs", replace(MELL, name=name))
+    with pytest.raises(InputError, match="rename it"):
+        store.trial_path(tmp_path, replace(LINEAR, dataset=f"{name}/x"), "MELL", 0)
+    with pytest.raises(InputError, match="rename it"):
+        store.keep_plan(tmp_path, LINEAR, {name: [0]})
+    with pytest.raises(InputError, match="rename it"):
+        store.keep_plan(tmp_path / "runs", replace(LINEAR, dataset=f"../{name}"), {"MELL": [0]})
+    assert not list(tmp_path.rglob("*.jsonl"))
+    assert not list(tmp_path.rglob("plan.json"))
+
+
+@pytest.mark.parametrize("name", ["MEBL++", "Entropy_MC", "mine", "Größe", "v1.2-b"])
+def test_names_that_methods_have(tmp_path, name):
+    assert store.trial_path(tmp_path, LINEAR, name, 3).name == f"{name}-3.jsonl"
+
+
+def test_names_that_some_disks_take_for_one_are_refused(tmp_path):
+    path = go_on(tmp_path, stop_after=1)
+    with pytest.raises(InputError, match=r"mell-0.jsonl and MELL-0.jsonl would be one file"):
+        go_on(tmp_path, replace(RANDOM, name="mell"))
+    go_on(tmp_path, replace(RANDOM, name="mell"), seed=1)
+    assert sorted(other.name for other in path.parent.glob("*.jsonl")) == [
+        "MELL-0.jsonl",
+        "mell-1.jsonl",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a note to myself\n",
+        b"a note without an end",
+        b'{"some": "table"}\n',
+        b'{"kind": "header"}\n',
+        b'{"some": "table"}\nrubbish\n',
+    ],
+)
+def test_a_foreign_file_named_like_a_trial_is_not_overwritten(tmp_path, content):
+    path = place(tmp_path, content)
+    with pytest.raises(InputError, match=r"MELL-0.jsonl is no trial, and would be overwritten"):
+        go_on(tmp_path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 700, b'{"kind": "head', b'{"kind": "head\0\0\0'])
+def test_what_a_crash_leaves_of_a_header_is_written_anew(tmp_path, finished, left):
+    place(tmp_path, left)
+    assert go_on(tmp_path).read_bytes() == finished
+
+
+# Plans that do not agree
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seeds", {"a/b": [0]}),
+        ("seeds", {"MELL": ["0"]}),
+        ("seeds", {"MELL": [1.5]}),
+        ("seeds", {"MELL": 3}),
+        ("seeds", [0]),
+        ("format", 2),
+        ("kind", "header"),
+        ("experiment", {"dataset": "toy"}),
+        ("experiment", None),
+        ("stranger", 1),
+    ],
+)
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_plan_of_wrong_types_is_left_out_by_name(tmp_path, key, value, summed):
+    path = go_on(tmp_path)
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    plan = path.with_name("plan.json")
+    (values,) = fuzz_store.unseal(plan.read_bytes())
+    values[key] = value
+    announced = {**values, "checksums": "crc32"}
+    plan.write_bytes(fuzz_store.seal([announced]) if summed else fuzz_store.unsummed([values]))
+    (problem,) = left_out(tmp_path, path)
+    assert problem.startswith(f"{plan} is no plan that this version of foresee can read (")
+    assert "delete it, or run the same again; no round is lost" in problem
+
+
+def test_a_plan_of_another_folder_is_left_out_by_name(tmp_path):
+    path = go_on(tmp_path)
+    store.keep_plan(tmp_path, replace(LINEAR, dataset="abc"), {"MELL": [0, 1]})
+    os.replace(tmp_path / "abc-noshift" / "plan.json", path.with_name("plan.json"))
+    (problem,) = left_out(tmp_path, path)
+    assert "(it is of 'abc-noshift')" in problem
+
+
+def test_a_plan_written_before_checksums_is_read(tmp_path):
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    plan = tmp_path / "toy-noshift" / "plan.json"
+    plan.write_bytes(fuzz_store.unsummed(fuzz_store.unseal(plan.read_bytes())))
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [2]})
+    assert [trial.seed for trial in store.trials(tmp_path)] == [0, 1, 2]
+
+
+# Checksums
+
+
+def test_every_line_ends_in_a_checksum_that_anybody_can_compute(tmp_path, finished):
+    header, *rounds = fuzz_store.unseal(finished)
+    assert json.loads(finished.splitlines()[0])["checksums"] == "crc32"
+    assert finished == fuzz_store.seal([{**header, "checksums": "crc32"}, *rounds])
+
+
+def test_a_digit_that_changed_is_damage(tmp_path, finished):
+    parts = finished.splitlines(keepends=True)
+    for number, part in enumerate(parts):
+        for at in [m.start() for m in re.finditer(rb"\d", part)][::7]:
+            other = b"%d" % ((int(part[at : at + 1]) + 1) % 10)
+            changed = part[:at] + other + part[at + 1 :]
+            path = place(tmp_path, b"".join([*parts[:number], changed, *parts[number + 1 :]]))
+            with pytest.raises(InputError, match=rf"is damaged in line {number + 1}, and not by"):
+                store.read(path)
+
+
+def test_a_round_of_another_trial_is_damage(tmp_path):
+    path, *others = three(tmp_path)
+    mine, theirs = (p.read_bytes().splitlines(keepends=True) for p in (path, others[0]))
+    path.write_bytes(b"".join([*mine[:2], theirs[2], *mine[3:]]))
+    assert left_out(tmp_path, *others) == [str(store.lines.damage(path, 3))]
+
+
+@pytest.mark.parametrize("key", ["sum", "checksums"])
+def test_checksums_cannot_be_taken_away(tmp_path, finished, key):
+    first, rest = finished.split(b"\n", 1)
+    header = json.loads(first)
+    del header[key]
+    path = place(tmp_path, json.dumps(header).encode() + b"\n" + rest)
+    with pytest.raises(InputError, match="damaged in line 1"):
+        store.read(path)
+
+
+def test_a_store_without_checksums_is_read_and_goes_on_without(tmp_path, finished):
+    whole = fuzz_store.unsummed(fuzz_store.unseal(finished))
+    parts = whole.splitlines(keepends=True)
+    path = place(tmp_path, whole)
+    assert store.read(path).rounds == store.read(place(tmp_path / "new", finished)).rounds
+    for size in range(2, 6):
+        path.write_bytes(b"".join(parts[:size]))
+        assert go_on(tmp_path).read_bytes() == whole
+
+
+def test_stores_of_earlier_versions_are_read(tmp_path):
+    for name, number in (("digits", 300), ("mnist", 150), ("mnist-slim", 20)):
+        archive = Path(__file__).parents[2] / "results" / name / "runs.tar.xz"
+        with tarfile.open(archive) as file:
+            file.extractall(tmp_path / name, filter="data")
+        heard = []
+        found = store.trials(tmp_path / name / "runs", heard.append)
+        assert (len(found), heard) == (number, [])
+        assert all(trial.finished for trial in found)
+
+
+def test_a_torn_line_is_said_to_be_one_and_costs_no_other(tmp_path):
+    path, *others = three(tmp_path)
+    content = path.read_bytes()
+    for cut, line in ((1, 5), (200, 5), (len(content) - 40, 1)):
+        path.write_bytes(content[:-cut])
+        whole = [path] * (line > 1)
+        (problem,) = left_out(tmp_path, *whole, *others)
+        assert problem == (
+            f"the torn last line of {path} (line {line}), whose writing was cut short: foresee run "
+            "does that round again"
+        )
+        assert len(store.trials(tmp_path)) == len(whole) + 2  # unasked, it is no error
+        assert go_on(tmp_path, RANDOM).read_bytes() == content
+
+
+@pytest.mark.parametrize(("change", "times"), [("flip", 150), ("mutate", 60)])
+@pytest.mark.parametrize("summed", [True, False])
+def test_no_damage_crashes_hides_another_or_goes_unsaid(tmp_path, change, times, summed):
+    fuzz_store.build(tmp_path)
+    counts = fuzz_store.damage(tmp_path, getattr(fuzz_store, change), times, summed=summed)
+    assert counts["left out"] > times / 2
+    assert sum(counts.values()) == times
+
+
+def test_a_round_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        synced.append(path.read_bytes())
+
+    path = store.trial_path(tmp_path, LINEAR, RANDOM.name, 0)
+    monkeypatch.setattr(os, "fsync", fsync)
+    with store.recording(tmp_path, LINEAR, RANDOM, 0) as recorder:
+        assert synced == [path.read_bytes()]
+        for number, found in enumerate(loop.run(LINEAR, RANDOM, 0, TASK), start=2):
+            recorder.append(found)
+            assert len(synced) == number
+            assert synced[-1] == path.read_bytes()
+            assert synced[-1].count(b"\n") == number
+
+
+# Looking
+
+
+def test_some_experiments_alone_can_be_read(tmp_path):
+    path = go_on(tmp_path)
+    go_on(tmp_path, MELL, replace(LINEAR, dataset="abc"))
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [1]})
+    store.keep_plan(tmp_path, replace(LINEAR, dataset="abc"), {"MELL": [1]})
+    found = store.trials(tmp_path, only="toy-*")
+    assert [trial.path.name for trial in found] == ["MELL-0.jsonl", "MELL-1.jsonl"]
+    assert {trial.path.parent for trial in found} == {path.parent}
+    assert store.trials(tmp_path, only="nothing") == []
+
+
+def test_status_loads_nothing_heavy(tmp_path):
+    go_on(tmp_path, stop_after=1)
+    program = textwrap.dedent(f"""
+        import sys
+        from foresee.cli.app import app
+        app(["status", {str(tmp_path)!r}], standalone_mode=False)
+        heavy = {{"torch", "numpy", "scipy", "sklearn", "matplotlib", "joblib", "numba", "PIL"}}
+        print(sorted(heavy & sys.modules.keys()))
+    """)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "1/4" in result.stdout
+    assert result.stdout.splitlines()[-1] == "[]"

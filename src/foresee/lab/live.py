@@ -99,7 +99,7 @@ def standing(job: Job, out: Path) -> Standing:
 def _read(path: Path, size: int, changed: int) -> tuple[int, float | None, float | None, bool]:
     try:
         trial = store.read(path)
-    except (InputError, OSError):  # whoever runs the trial says what is wrong with it
+    except InputError:  # whoever runs the trial says what is wrong with it
         trial = None
     if trial is None or not trial.rounds:
         return 0, None, None, False

@@ -2,7 +2,8 @@
 
 A trial is one method with one seed. Its file starts with a header, the whole configuration; every
 round is appended and synced, so what is finished survives a kill at any moment. A torn last line is
-dropped. Whoever writes a trial holds its lock; the lock dies with the process.
+dropped. What a file's name, its header and the checksums of its lines do not agree on is refused.
+Whoever writes a trial holds its lock; the lock dies with the process.
 
 ``plan.json`` beside them names the trials that were asked for, so that those without a file are
 known too.
@@ -13,27 +14,37 @@ import hashlib
 import json
 import os
 import platform
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
 from foresee import files
 from foresee.errors import InputError
+from foresee.lab import lines
 from foresee.lab.experiment import Experiment, Method, Round
-from foresee.recipe import Recipe
+from foresee.lab.values import changes, plain, typed
 
 FORMAT = 1
 PLAN = "plan.json"
 _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as long as it runs
+_NAME = re.compile(r"\w[\w+.-]*")
+_CONFIGURATION = ("experiment", "method", "seed", "data")
+_BEGIN = b'{"kind": "header", "format": '
+_MISFITS = (ArithmeticError, KeyError, TypeError, ValueError, RecursionError)
 
 
 class BusyError(Exception):
     """Another process is running this trial."""
+
+
+class TornLineError(InputError):
+    """The last line of a trial was not written to its end; the rounds above it are whole."""
 
 
 @dataclass(frozen=True)
@@ -60,48 +71,55 @@ class Trial:
 
 
 def _refuse(problem: InputError) -> None:
-    raise problem
+    if not isinstance(problem, TornLineError):
+        raise problem
 
 
-def trials(folder: Path, skip: Callable[[InputError], object] = _refuse) -> list[Trial]:
+def trials(
+    folder: Path, skip: Callable[[InputError], object] = _refuse, only: str = "*"
+) -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
     Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
-    cannot be read, and the others are read on; by default it is an error.
+    cannot be read, and the others are read on; by default it is an error. It hears of torn lines
+    too, as `TornLineError`: their trials are read without them. ``only`` is a pattern of the
+    experiments to read.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: pass the one given to foresee run --out")
-    found: list[Trial] = []
-    for path in sorted(folder.glob("*/*.jsonl")):
+    found: dict[Path, list[Trial]] = defaultdict(list)
+    for path in sorted(folder.glob(f"{only}/*.jsonl")):
         try:
-            trial = read(path)
+            trial = read(path, skip)
         except InputError as problem:
             skip(problem)
         else:
-            found += [trial] if trial else []
-    for path in sorted(folder.glob(f"*/{PLAN}")):
-        begun = [trial for trial in found if trial.path.parent == path.parent]
+            found[path.parent] += [trial] if trial else []
+    for path in sorted(folder.glob(f"{only}/{PLAN}")):
         try:
-            found += _not_begun(path, begun)
+            found[path.parent] += _not_begun(path, found[path.parent])
         except InputError as problem:
             skip(problem)
-    if not found:
+    if not any(found.values()) and only == "*":
         raise InputError(
             f"there is no trial in {folder}: pass the folder given to foresee run --out, or wait "
             "until a first round is finished"
         )
-    return sorted(found, key=lambda t: (t.experiment.name, t.method, t.seed))
+    every = (trial for group in found.values() for trial in group)
+    return sorted(every, key=lambda t: (t.experiment.name, t.method, t.seed))
 
 
-def read(path: Path) -> Trial | None:
-    """Read one trial; None where a crash left not even a header."""
-    lines, _ = _whole_lines(path)
-    if not lines:
-        return None
-    header, rounds = lines[0], _rounds(path, lines)
-    with _understood(path, header):
-        method, seed = header["method"]["name"], header["seed"]
-        return Trial(_to_experiment(header), method, seed, rounds, header, path)
+def read(path: Path, skip: Callable[[InputError], object] = _refuse) -> Trial | None:
+    """Read one trial; None where there is not even a header. ``skip`` hears of a torn line."""
+    found = lines.parse(path, lines.content(path))
+    if found.torn:
+        skip(
+            TornLineError(
+                f"the torn last line of {path} (line {len(found.values) + 1}), whose writing was "
+                "cut short: foresee run does that round again"
+            )
+        )
+    return _trial(path, found.values) if found.values else None
 
 
 def keep_plan(
@@ -114,30 +132,35 @@ def keep_plan(
 
     ``skip`` hears of a plan that cannot be read; it is written anew.
     """
+    for name in (experiment.name, *seeds):
+        _check_name(name)
     path = folder / experiment.name / PLAN
-    values = _experiment_values(experiment)
+    values = _values(experiment)
     with writable(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(".plan.lock")):
-            if _stranger(path, values):
+            if _conflict(path, values):
                 return  # each trial will say so, and what is planned here stays
             planned = _planned(path, experiment, skip)
             for method, wanted in seeds.items():
-                planned[method] = sorted({*planned.get(method, ()), *wanted})
-            content = {"kind": "plan", "format": FORMAT, "experiment": values, "seeds": planned}
-            files.write(path, json.dumps(content).encode() + b"\n")
+                planned[method] = tuple(sorted({*planned.get(method, ()), *wanted}))
+            content = {"kind": "plan", "format": FORMAT, **lines.CHECKSUMS}
+            line, _ = lines.encode({**content, "experiment": values, "seeds": planned})
+            files.write(path, line)
 
 
 class Recorder:
-    """The open file of one trial; `recording` makes it."""
+    """The open file of one trial, and what was ``done`` of it before; `recording` makes it."""
 
-    def __init__(self, path: Path, done: tuple[Round, ...]) -> None:
+    def __init__(self, path: Path, done: tuple[Round, ...], above: int | None) -> None:
         self.path = path
         self.done = done
+        self._above = above
 
     def append(self, done: Round) -> None:
         """Write one round; when this returns it is on the disk."""
-        _append(self.path, {"kind": "round", **asdict(done), "seconds": dict(done.seconds)})
+        values = {"kind": "round", **vars(done), "seconds": dict(done.seconds)}
+        self._above = lines.append(self.path, values, self._above)
 
 
 @contextmanager
@@ -158,7 +181,7 @@ def recording(
             raise BusyError(f"{path} is being written by another process") from None
     try:
         config = {**configuration(experiment, method, seed), "data": data}
-        yield Recorder(path, _resume(path, config, machine))
+        yield _resume(path, config, machine)
     except BaseException:
         _drop_if_empty(path)
         raise
@@ -181,60 +204,69 @@ def writable(folder: Path) -> Iterator[None]:
 def busy(trial: Trial) -> bool:
     """Tell whether a process is writing this trial now."""
     path = trial.path.with_name(f".{trial.path.stem}.lock")
-    if not path.exists():
-        return False
     try:
-        with FileLock(path, timeout=0):
-            return False
+        if path.exists():
+            with FileLock(path, timeout=0):
+                pass
     except Timeout:
         return True
     except OSError:  # a folder that is read-only now is written by nobody we can see
-        return False
+        pass
+    return False
 
 
 def trial_path(folder: Path, experiment: Experiment, method: str, seed: int) -> Path:
     """Where a trial is kept."""
+    _check_name(experiment.name)
+    _check_name(method)
     return folder / experiment.name / f"{method}-{seed}.jsonl"
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"methods and experiments give their files a name, of letters, digits and _ + - ., but "
+            f"one is called {name!r}: rename it"
+        )
 
 
 def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str, Any]:
     """All that decides the outcome of a trial, as JSON values."""
-    values = _experiment_values(experiment)
-    return {"experiment": values, "method": _plain(method), "seed": seed}
+    return {"experiment": _values(experiment), "method": plain(method), "seed": seed}
 
 
-def _experiment_values(experiment: Experiment) -> dict[str, Any]:
-    return {**asdict(experiment), "loss": _plain(experiment.loss)}
+def _values(experiment: Experiment) -> dict[str, Any]:
+    return {**asdict(experiment), "loss": plain(experiment.loss)}
 
 
-def _to_experiment(header: dict[str, Any]) -> Experiment:
-    values = dict(header["experiment"])
-    values["recipe"] = Recipe(**values["recipe"])
-    if values["loss"] is not None:
-        values["loss"] = tuple(map(tuple, values["loss"]))
-    return Experiment(**values)
-
-
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Plan:
+    kind: Literal["plan"]
+    format: Literal[1]
     experiment: Experiment
-    seeds: dict[str, list[int]]
+    seeds: dict[str, tuple[int, ...]]
+    checksums: Literal["crc32"] = "crc32"
 
 
 def _read_plan(path: Path) -> _Plan:
+    values = lines.parse(path, lines.content(path)).values
     try:
-        content = json.loads(path.read_bytes())
-        seeds = {str(method): [int(seed) for seed in s] for method, s in content["seeds"].items()}
-        return _Plan(_to_experiment(content), seeds)
-    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        plan: _Plan = typed(_Plan)(values[0] if values else {})
+        for name in plan.seeds:
+            _check_name(name)
+        if plan.experiment.name != path.absolute().parent.name:
+            raise InputError(f"it is of {plan.experiment.name!r}")
+    except _MISFITS as error:
         raise InputError(
-            f"{path} is no plan that this version of foresee can read ({error!r}): delete it, or "
+            f"{path} is no plan that this version of foresee can read ({error}): delete it, or "
             "run the same again; no round is lost, only the names of trials that have none"
         ) from error
+    return plan
 
 
 def _planned(
     path: Path, experiment: Experiment, skip: Callable[[InputError], object]
-) -> dict[str, list[int]]:
+) -> dict[str, tuple[int, ...]]:
     """The seeds by method of a plan for this very experiment, none where there is no such plan."""
     if not path.exists():
         return {}
@@ -260,187 +292,159 @@ def _not_begun(path: Path, begun: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> tuple[Round, ...]:
-    lines, size = _whole_lines(path) if path.exists() else ([], 0)
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-    if lines and lines[0].get("hash") != digest:
-        if len(lines) > 1:
+def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Recorder:
+    """Open a trial where it stopped; a header alone is no round to lose, and written anew."""
+    data = lines.content(path)
+    if not _is_ours(data):
+        raise InputError(f"{path} is no trial, and would be overwritten: move it away")
+    found = lines.parse(path, data) if data.count(b"\n") > 1 else lines.NONE
+    digest = _digest(config)
+    done: tuple[Round, ...] = ()
+    if len(found.values) > 1:
+        trial = _trial(path, found.values)
+        if trial.header["hash"] != digest:
+            old = {key: trial.header[key] for key in config}
             raise InputError(
                 f"{path} was begun with another configuration, and rounds of two must not mix:\n"
-                f"{_changes(lines[0], config)}\nrun with the old values, choose another --out, or "
+                f"{_listed(old, config)}\nrun with the old values, choose another --out, or "
                 "delete that file"
             )
-        lines, size = [], 0  # a header alone is no round to lose
-    if problem := _stranger(path, config["experiment"]):
+        done = trial.rounds
+    if problem := _conflict(path, config["experiment"]):
         raise InputError(problem)
-    done = _rounds(path, lines)
-    _truncate(path, size)
-    if not lines:
-        packages = {name: version(name) for name in ("foresee", "torch", "numpy")}
-        place = {"machine": platform.machine(), "python": platform.python_version()}
-        identity = {"kind": "header", "format": FORMAT, **config, "hash": digest}
-        _append(path, {**identity, "versions": packages, **place, **machine})
-    elif done and done[-1].picks:
-        os.utime(path)  # whoever watches sees that it is at work
-    return done
+    if done:
+        lines.truncate(path, found.size)
+        if done[-1].picks:
+            os.utime(path)  # whoever watches sees that it is at work
+        return Recorder(path, done, found.sum)
+    lines.truncate(path, 0)
+    place = {"machine": platform.machine(), "python": platform.python_version()}
+    identity = {"kind": "header", "format": FORMAT, **config, "hash": digest}
+    header = {**identity, "versions": _versions(), **place, **machine, **lines.CHECKSUMS}
+    return Recorder(path, (), lines.append(path, header, 0))
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("foresee", "torch", "numpy")}
+
+
+def _is_ours(data: bytes) -> bool:
+    """Tell whether a file begins like a trial; a crash may have left less, or zeros."""
+    begin = data[: len(_BEGIN)]
+    return _BEGIN.startswith(begin.rstrip(b"\0"))
 
 
 def _drop_if_empty(path: Path) -> None:
     """Leave no trace of a trial that failed before its first round: it was never comparable."""
     with suppress(OSError, InputError):
-        if len(_whole_lines(path)[0]) < 2:
+        data = lines.content(path)
+        if _is_ours(data) and data.count(b"\n") < 2:
             path.unlink()
 
 
-def _stranger(path: Path, experiment: dict[str, Any]) -> str:
-    """Name what is of another experiment beside a path: no report could compare the two."""
-    for other in sorted(path.parent.glob("*.jsonl")):
-        with open(other, "rb") as file:
-            first, second = file.readline(), file.readline()
-        try:
-            old = json.loads(first)["experiment"]
-        except (ValueError, KeyError, TypeError):  # not ours
-            continue
-        changes = _changes({"experiment": old}, {"experiment": experiment})
-        if second and changes:  # a header alone is nothing to compare with
+def _conflict(path: Path, experiment: dict[str, Any]) -> str:
+    """Say which trial beside a path is of another experiment, or differs in the case of its name.
+
+    No report could compare the one, and not every file system tells the other apart.
+    """
+    # Most are of the same, and there may be thousands.
+    same = _BEGIN + f'{FORMAT}, "experiment": {json.dumps(experiment)}'.encode()
+    for other in path.parent.glob("*.jsonl"):
+        if other.name != path.name and other.name.casefold() == path.name.casefold():
             return (
-                f"{other} is of another experiment, and no report may compare the two:\n{changes}\n"
-                "run with the old values, or choose another --out"
+                f"{path} and {other.name} would be one file on some disks: rename the method, or "
+                "choose another --out"
             )
+        with suppress(InputError):  # whoever reads all of them says what is wrong with it
+            first, _, second = lines.content(other, 2).partition(b"\n")
+            if first.startswith(same) or not second:  # a header alone is nothing to compare with
+                continue
+            for header in lines.parse(other, first + b"\n").values:
+                _header(other, header)
+                old = {"experiment": header["experiment"]}
+                if what := _listed(old, {"experiment": experiment}):
+                    return (
+                        f"{other} is of another experiment, and no report may compare the two:\n"
+                        f"{what}\nrun with the old values, or choose another --out"
+                    )
     return ""
 
 
-def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Every line that was written to its end, and the size of them all in bytes."""
-    data = path.read_bytes()
-    lines: list[dict[str, Any]] = []
-    size = 0
-    for line in data.splitlines(keepends=True):
+def _listed(old: dict[str, Any], new: dict[str, Any]) -> str:
+    return "\n".join(changes(old, json.loads(json.dumps(new))))
+
+
+@dataclass(frozen=True)
+class _Header:
+    kind: Literal["header"]
+    format: Literal[1]
+    experiment: Experiment
+    method: dict[str, Any]
+    seed: int
+    data: str
+    hash: str
+    versions: dict[str, str]
+    machine: str
+    python: str
+    device: str = ""
+    threads: int = 0
+    checksums: Literal["crc32"] = "crc32"
+
+
+_HEADER = tuple(part.name for part in fields(_Header))
+
+
+def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
+    """A trial from the values of its lines, each checked."""
+    header = _header(path, values[0])
+    rounds: list[Round] = []
+    to_round = typed(Round)
+    for line, value in enumerate(values[1:], start=2):
+        kind = value.pop("kind", "")
         try:
-            whole = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
-            whole = None
-        if not isinstance(whole, dict):
-            break
-        lines.append(whole)
-        size += len(line)
-    if 0 <= data.find(b"\n", size) < len(data) - 1:  # a crash tears the last line only
-        raise _damage(path, len(lines) + 1)
-    return lines, size
+            found: Round = to_round(value)
+        except _MISFITS as error:
+            raise _unreadable(path, line, error) from error
+        if (
+            (kind, found.number) != ("round", line - 2)
+            or len(found.picks) != len(found.labels)
+            or (rounds and not rounds[-1].picks)
+        ):
+            raise lines.damage(path, line)
+        rounds.append(found)
+    name = header.method["name"]
+    return Trial(header.experiment, name, header.seed, tuple(rounds), values[0], path)
 
 
-def _rounds(path: Path, lines: Sequence[dict[str, Any]]) -> tuple[Round, ...]:
-    """The rounds below a header, from the first on and without a gap."""
-    with _understood(path, lines[0] if lines else {}):
-        rounds = tuple(map(_to_round, lines[1:]))
-    for number, found in enumerate(rounds):
-        if found.number != number or (number and not rounds[number - 1].picks):
-            raise _damage(path, number + 2)
-    return rounds
+def _header(path: Path, values: dict[str, Any]) -> _Header:
+    """The first line of a trial, in agreement with itself and with where it is."""
+    try:
+        known = {key: values[key] for key in _HEADER if key in values}
+        header: _Header = typed(_Header)(known)
+        method = typed(str)(header.method["name"])
+        digest = _digest({key: values[key] for key in _CONFIGURATION})
+    except _MISFITS as error:
+        raise _unreadable(path, 1, error) from error
+    if digest != header.hash:
+        raise lines.damage(path, 1)
+    name = f"{method}-{header.seed}.jsonl"
+    if (path.absolute().parent.name, path.name) != (header.experiment.name, name):
+        whose = f"{header.experiment.name}/{name}"
+        raise InputError(
+            f"{path} holds the trial {whose!r}: give it its own name back, or delete it"
+        )
+    return header
 
 
-def _damage(path: Path, line: int) -> InputError:
+def _digest(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _unreadable(path: Path, line: int, error: Exception) -> InputError:
     return InputError(
-        f"{path} is damaged in line {line}, and more than a crash tears: restore it from a backup, "
-        "or delete it to run this trial again"
+        f"{path} is no trial that this version of foresee can read (line {line}: {error}): move it "
+        "away"
     )
-
-
-@contextmanager
-def _understood(path: Path, header: dict[str, Any]) -> Iterator[None]:
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is no trial that this version of foresee can read ({error!r}, its format is "
-            f"{header.get('format')}, ours is {FORMAT}): move it away"
-        ) from error
-
-
-def _append(path: Path, values: dict[str, Any]) -> None:
-    line = json.dumps(values, allow_nan=True).encode() + b"\n"
-    size = path.stat().st_size if path.exists() else 0
-    try:
-        with open(path, "ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        with suppress(OSError):  # what stays is a torn line, and dropped when it is read
-            _truncate(path, size)
-        raise InputError(
-            f"{path} could not be written ({error.strerror}): make room and run the same command "
-            "again; every finished round is safe"
-        ) from error
-
-
-def _truncate(path: Path, size: int) -> None:
-    if path.exists() and path.stat().st_size > size:
-        os.truncate(path, size)
-
-
-def _to_round(line: dict[str, Any]) -> Round:
-    values = {key: value for key, value in line.items() if key != "kind"}
-    for name in ("picks", "labels"):
-        values[name] = tuple(values[name])
-    values["seconds"] = tuple(values["seconds"].items())
-    return Round(**values)
-
-
-def _plain(value: Any) -> Any:
-    """Turn dataclasses, functions and tuples into JSON values that tell them apart."""
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {"type": type(value).__name__, **parts}
-    if isinstance(value, functools.partial):
-        parts = {"args": _plain(value.args), **_plain(value.keywords)}
-        return {"type": "partial", "of": _plain(value.func), **parts}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if callable(value) and "<" not in getattr(value, "__qualname__", "<"):  # <lambda>, <locals>
-        return f"{value.__module__}.{value.__qualname__}"
-    raise InputError(
-        f"a method holds {value!r}, which has no lasting description: use dataclasses, functions "
-        "with a name and plain values"
-    )
-
-
-def _changes(header: dict[str, Any], config: dict[str, Any]) -> str:
-    """One line for each value of a configuration that a header has otherwise."""
-    old = {key: header.get(key) for key in config}
-    return "\n".join(_differences(old, json.loads(json.dumps(config))))
-
-
-def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in old | new:
-            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
-    elif old != new:
-        yield f"  {name}: {_difference(old, new)}"
-
-
-def _difference(old: Any, new: Any) -> str:
-    """Two values, or of two matrices of one shape the first cell that differs."""
-    what, asked = _matrix_size(old) or repr(old), _matrix_size(new) or repr(new)
-    if what != asked:
-        return f"{what} on disk, {asked} asked for"
-    row, column, old, new = next(
-        (i, j, *pair)
-        for i, rows in enumerate(zip(old, new, strict=True))
-        for j, pair in enumerate(zip(*rows, strict=True))
-        if pair[0] != pair[1]
-    )
-    return (
-        f"the matrix differs, first in row {row}, column {column}: {old!r} on disk, {new!r} asked "
-        "for"
-    )
-
-
-def _matrix_size(value: Any) -> str:
-    if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
-        return f"a matrix of {len(value)} × {len(value[0])}"
-    return ""
