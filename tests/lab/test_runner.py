@@ -164,14 +164,17 @@ def test_out_that_is_a_file_is_refused_with_a_remedy(tmp_path):
 
 
 def test_a_picture_that_cannot_be_written_costs_no_picture(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def full(source, target):
+        if str(target).endswith(".png"):
+            raise OSError(28, "No space left on device")
+        whole(source, target)
 
+    whole = os.replace
     with monkeypatch.context() as patch:
-        patch.setattr(Image.Image, "save", full)
+        patch.setattr(os, "replace", full)
         message = failure(RANDOM, Place(tmp_path))
-    assert "--out: cannot write in" in message
-    assert "(No space left on device): make room" in message
+    assert "Random-0.png could not be written (No space left on device): make room" in message
+    assert not list(tmp_path.glob("*/.*.tmp"))
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
     assert trial.finished
