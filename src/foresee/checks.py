@@ -1,7 +1,6 @@
 """Checks of what users pass in, once, at the public edge: every message names the remedy."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -105,7 +104,7 @@ def count(name: str, size: Any, limit: int, of: str) -> None:
 
 def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:
     """Check what the strategy ``who`` returned: ``size`` distinct positions in a pool of n."""
-    found = arrays.numpy(list(values) if isinstance(values, Iterator) else values)
+    found = arrays.numpy(values)
     problem = ""
     if found.dtype.kind not in "iu":
         problem = f"whole numbers, got {found.dtype}"

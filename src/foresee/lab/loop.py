@@ -62,7 +62,8 @@ def run(
             timed = _TimedPosterior(posterior, watch)
             view = View(timed, labelled, labels, Rows(task.pool, left.copy()), task.val)
             with watch("select"):
-                chosen = method.strategy(view, size, generator(seed, number, "select"))
+                chosen: Any = method.strategy(view, size, generator(seed, number, "select"))
+                chosen = list(chosen) if isinstance(chosen, Iterator) else chosen
             picks = left[checks.picks(method.name, chosen, size, len(left))]
             with watch("promise"):
                 rng = generator(seed, number, "promise")
