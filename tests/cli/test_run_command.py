@@ -353,9 +353,10 @@ def test_output_that_cannot_be_written_is_one_line_and_a_failure(small, args, to
 
 
 def test_closed_stderr_stops_nothing(small):
-    line = f"{sys.executable} -m foresee.cli run digits --shift --seeds 1 --budget .01 --methods "
-    done = subprocess.run(f"{line} random 2>&-", shell=True, check=False)
-    assert done.returncode == 0
+    np.save("pool.npy", np.random.default_rng(0).dirichlet([1, 1, 1], (6, 4)))
+    line = f"{sys.executable} -m foresee.cli suggest --pool pool.npy --score bald -k 2 2>&-"
+    done = subprocess.run(line, shell=True, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
 
 
 # The program itself

@@ -26,7 +26,7 @@ def progress_bar() -> progress.Progress:
         progress.TextColumn("eta"),
         progress.TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=not (sys.stderr and sys.stderr.isatty()),
+        disable=sys.stderr is None or not sys.stderr.isatty(),
         transient=True,
         redirect_stdout=False,
     )

@@ -17,7 +17,7 @@ from foresee.lab.experiment import Experiment
 from foresee.seeding import generator
 from foresee.types import Task
 
-PARTS = ("seed", "val", "pool", "test")
+_PARTS = ("seed", "val", "pool", "test")
 _CHUNK = 64 << 20  # bytes of images looked at at once
 
 
@@ -33,11 +33,11 @@ class Split:
     test: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        for part in PARTS:
+        for part in _PARTS:
             rows = getattr(self, part)
             if rows.dtype != np.int64 or rows.ndim != 1:
                 raise InputError(f"{part} must be int64 [n], got {rows.dtype} {list(rows.shape)}")
-        rows = np.concatenate([getattr(self, part) for part in PARTS])
+        rows = np.concatenate([getattr(self, part) for part in _PARTS])
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.size):
             raise InputError(
                 f"rows must lie from 0 to {self.size - 1}, got {rows.min()} to {rows.max()}: the "
@@ -48,7 +48,7 @@ class Split:
 
     def write(self, path: Path | str) -> None:
         """Write the rows as JSON, whole or not at all."""
-        rows = {part: getattr(self, part).tolist() for part in PARTS}
+        rows = {part: getattr(self, part).tolist() for part in _PARTS}
         content = json.dumps({"dataset": self.dataset, "size": self.size, **rows})
         write(Path(path), content.encode())
 
@@ -59,7 +59,7 @@ class Split:
             raise InputError(f"there is no split {path}: check the path, or write it first")
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = {part: _whole(content[part]) for part in PARTS}
+            rows = {part: _whole(content[part]) for part in _PARTS}
             return cls(str(content["dataset"]), int(content["size"]), **rows)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
