@@ -192,9 +192,6 @@ def _why(error: BaseException, method: str) -> str:
         return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
     if isinstance(error, InputError | OSError | MemoryError | RuntimeError):  # torch's is the last
         return said
-    if file:  # what it returned is not what we could go on with
-        where = f"{frames[-1].filename}:{frames[-1].lineno}"
-        return f"{type(error).__name__}: {' '.join(said.split())} (after {method}, {where})"
     return "".join(traceback.format_exception(error)).rstrip()
 
 
