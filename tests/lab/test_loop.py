@@ -214,11 +214,24 @@ def constant(inputs, labels, rng):
     return Constant()
 
 
-def test_rows_that_change_places_are_noticed():
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_rows_that_change_places_are_noticed(kind):
+    def shuffle(view):
+        np.random.default_rng(0).shuffle(np.asarray(view.val))
+
     task = tiny.linear_task()
-    method = in_place(lambda view: np.random.default_rng(0).shuffle(view.val))
+    task = replace(task, val=kind(task.val))
     with pytest.raises(InputError, match="changed the task's val"):
-        next(run(LINEAR, method, 0, task))
+        next(run(LINEAR, replace(in_place(shuffle), sampler=constant), 0, task))
+
+
+def test_positions_are_in_what_is_left_of_the_pool():
+    rounds = run(
+        LINEAR, picking(lambda k, n, rng: n - np.arange(k) - (n == 30)), 0, tiny.linear_task()
+    )
+    next(rounds)
+    with pytest.raises(InputError, match="positions from 0 to 25, got 23 to 26"):
+        next(rounds)
 
 
 def test_test_data_that_a_model_changes_in_the_last_round_is_noticed():
@@ -370,6 +383,15 @@ def test_cost_is_that_of_the_cheapest_action(predictions):
     found = measure(probs, labels, tuple(map(tuple, loss)))
     assert found["cost"] == pytest.approx(cost / len(labels), rel=1e-10)
     assert measure(probs, labels, 1 - np.eye(c))["cost"] == pytest.approx(1 - found["accuracy"])
+
+
+def test_a_round_counts_the_costs_of_its_experiment():
+    loss = ((0.0, 5.0, 1.0), (2.0, 0.0, 1.0), (9.0, 1.0, 0.0))
+    task = tiny.linear_task()
+    costly = next(run(replace(LINEAR, loss=loss), tiny.RANDOM, 0, task))
+    model = tiny.LinearSampler()(task.seed, task.seed_labels, loop.generator(0, 0, "train"))
+    assert costly.cost == measure(model.point(task.test), task.test_labels, loss)["cost"]
+    assert next(run(LINEAR, tiny.RANDOM, 0, task)).cost is None
 
 
 def test_tensors_and_arrays_measure_alike(predictions):
