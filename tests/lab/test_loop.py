@@ -385,6 +385,16 @@ def test_cost_is_that_of_the_cheapest_action(predictions):
     assert measure(probs, labels, 1 - np.eye(c))["cost"] == pytest.approx(1 - found["accuracy"])
 
 
+def test_a_round_reports_the_health_of_its_training():
+    def sampler(*args):
+        posterior = constant(*args)
+        posterior.training = SimpleNamespace(loss=0.5, accuracy=0.75)
+        return posterior
+
+    first = next(run(LINEAR, replace(tiny.RANDOM, sampler=sampler), 0, tiny.linear_task()))
+    assert (first.train_loss, first.train_accuracy) == (0.5, 0.75)
+
+
 def test_a_round_counts_the_costs_of_its_experiment():
     loss = ((0.0, 5.0, 1.0), (2.0, 0.0, 1.0), (9.0, 1.0, 0.0))
     task = tiny.linear_task()
