@@ -71,7 +71,7 @@ def _made_up(experiment: Experiment, rng: np.random.Generator) -> Iterator[Round
             calibration_error=0.1,
             picks=tuple(rng.integers(experiment.n_pool, size=size).tolist()),
             labels=tuple(rng.integers(experiment.classes, size=size).tolist()),
-            seconds=(("train", 60.0), ("sample", 5.0), ("score", 1.0)),
+            seconds=(("train", 60.0), ("sample", 5.0), ("select", 1.0)),
             train_loss=0.01,
             train_accuracy=0.99,
             promise=0.1 if size else None,

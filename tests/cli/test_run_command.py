@@ -1,19 +1,24 @@
 """`foresee run` and `status`: what they refuse, what they say, and that they may be killed."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import foresee
+import kills
 import tiny
 from foresee.cli.app import app
-from foresee.lab import paper, runner, store
+from foresee.lab import data, paper, runner, store
 from tiny import untimed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -83,6 +88,14 @@ REFUSALS = {
         ["--methods knows mell, mezl", "got bold"],
     ),
     "no method": (["run", "digits", "--methods", ""], ["--methods is empty", "such as mell"]),
+    "methods of one name": (
+        ["run", "digits", "--methods", "mell,OWN:mell"],
+        ["methods MELL and ", ":mell would be kept in the same files", "rename one function"],
+    ),
+    "no function's name": (
+        ["run", "digits", "--methods", "OWN:../../mell"],
+        ["'../../mell' is no name of a function: write file.py:function"],
+    ),
     "commas": (["run", "digits", "--methods", " , ,"], ["--methods is empty"]),
     "device": (
         ["run", "digits", "--device", "quantum"],
@@ -101,9 +114,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_bad_input_is_an_error_that_says_what_to_do_and_leaves_nothing(small, case):
+def test_bad_input_is_an_error_that_says_what_to_do_and_leaves_nothing(
+    small, tmp_path_factory, case
+):
+    own = tmp_path_factory.mktemp("own") / "own.py"
+    own.write_text("def mell(pool, val):\n    pass\n")
     args, words = REFUSALS[case]
-    result = command(*args)
+    result = command(*(arg.replace("OWN", str(own)) for arg in args))
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -306,21 +323,61 @@ def test_splits_of_another_run(small):
     assert "there is no split nowhere/digits-shift/split-0.json" in missing.stderr
 
 
+def test_a_data_set_is_read_once(small, monkeypatch):
+    read, load = [], data.load
+    monkeypatch.setattr(data, "load", lambda *args, **kw: read.append(args) or load(*args, **kw))
+    runner.read.cache_clear()
+    assert command("run", "digits", "--methods", "random", "--seeds", "1").exit_code == 0
+    assert len(read) == 1
+
+
+def test_the_version_is_that_of_the_package():
+    result = command("--version")
+    assert (result.exit_code, result.stdout) == (0, f"foresee {foresee.__version__}\n")
+
+
+@pytest.mark.parametrize("to", [">&-", "> /dev/full"])
+@pytest.mark.parametrize("args", ["--version", "--help", "data list", "suggest"])
+def test_output_that_cannot_be_written_is_one_line_and_a_failure(small, args, to):
+    if to == "> /dev/full" and not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    if args == "suggest":
+        np.save("pool.npy", np.random.default_rng(0).dirichlet([1, 1, 1], (6, 4)))
+        args = "suggest --pool pool.npy --score bald -k 2"
+    line = f"{sys.executable} -m foresee.cli {args} {to}"
+    done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    said = "stdout is closed" if to == ">&-" else "No space left on device"
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_closed_stderr_stops_nothing(small):
+    np.save("pool.npy", np.random.default_rng(0).dirichlet([1, 1, 1], (6, 4)))
+    line = f"{sys.executable} -m foresee.cli suggest --pool pool.npy --score bald -k 2 2>&-"
+    done = subprocess.run(line, shell=True, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+
+
 # The program itself
 
 
+CODE = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    "import tiny\n"
+    "from foresee.cli import app, run\n"
+    "from foresee.lab import paper, runner\n"
+    "paper.OURS, run.cores, runner._WAIT = tiny.BOTH, lambda: 1, 0.1\n"
+    "app.main()"
+)
+PROGRAM = [sys.executable, "-c", CODE, *LONG]
+"""A fresh Python with the same small experiments."""
+LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+
+
 def start(*args):
-    """Run main() in a fresh Python, with the same small experiments."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        "import tiny\n"
-        "from foresee.cli import app, run\n"
-        "from foresee.lab import paper, runner\n"
-        "paper.OURS, run.cores, runner._WAIT = tiny.BOTH, lambda: 1, 0.1\n"
-        "app.main()"
-    )
     return subprocess.Popen(
-        [sys.executable, "-c", code, *args],
+        [*PROGRAM, *args],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -340,23 +397,31 @@ def rounds_in(out):
     return sum(path.read_bytes().count(b"\n") - 1 for path in Path(out).glob("*/*.jsonl"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@LINUX
 def test_killed_it_leaves_nobody_and_goes_on_to_the_same_end(small, whole):
-    with start(*LONG, "--jobs", "2") as child:
-        wait_for_rounds("runs", 1, child)
-        workers = tiny.workers(child.pid)
-        assert len(workers) == 2
-        child.kill()
-        assert tiny.end(workers, within=10)
+    rng, total = random.Random(0), Counter()
+    for number in (4, 5, 6):  # a worker, all, and the parent, after a round each
+        total.update(kills.one_kill(PROGRAM, Path("runs"), whole, number, 1.0, rng))
+    assert kills.wrong(total) == 0, total
+    assert total["kills after a stored round"] >= 2
     assert rounds_in("runs") < TOTAL
-    assert_part_of(contents("runs"), whole)
     assert command(*LONG).exit_code == 0
     assert contents("runs") == whole
+    assert kills.temporary(Path("runs")) == set()
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@LINUX
+def test_killed_as_its_workers_start_it_leaves_nobody(small):
+    with start("--jobs", "2") as child:
+        while not kills.workers(child.pid):
+            time.sleep(0.001)
+        child.kill()
+        assert kills.gone(child.pid, within=10)  # they are busy importing when it happens
+
+
+@LINUX
 def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
-    with start(*LONG, "--jobs", "2") as child:
+    with start("--jobs", "2") as child:
         wait_for_rounds("runs", 2, child)
         before = contents("runs")
         workers = tiny.workers(child.pid)
@@ -401,7 +466,7 @@ def test_two_at_once_share_the_work_and_one_takes_over_when_the_other_is_killed(
         to_disk(self, found)
 
     theirs, to_disk = [], store.Recorder.append
-    with start(*LONG) as child:
+    with start() as child:
         wait_for_rounds("runs", 1, child)
         child.send_signal(signal.SIGSTOP)  # or it might be done with all before we begin
         monkeypatch.setattr(store.Recorder, "append", append)

@@ -10,13 +10,14 @@ import torch
 from sklearn.metrics import log_loss
 
 import tiny
+from foresee.errors import InputError
 from foresee.lab import loop, methods
 from foresee.lab.experiment import Method
 from foresee.lab.loop import Rows, calibration_error, measure, run
-from foresee.scores import bald, entropy, mell
+from foresee.scores import bald, entropy, mell, promise
 from foresee.strategies import Badge, Coreset, Random, TopK
 from foresee.testing import LinearPosterior
-from tiny import LINEAR, untimed
+from tiny import CLASSES, LINEAR, untimed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -87,7 +88,7 @@ def test_a_strategy_sees_what_is_left_of_the_pool_and_all_that_is_labelled():
         left = np.setdiff1d(np.arange(LINEAR.n_pool), bought)
         np.testing.assert_array_equal(view.pool[:], task.pool[left])
         np.testing.assert_array_equal(view.labels[LINEAR.n_seed :], task.oracle.answers[bought])
-        assert view.val is task.val
+        np.testing.assert_array_equal(view.val, task.val)
         bought += found.picks
     assert len(strategy.calls) == LINEAR.rounds
 
@@ -124,6 +125,153 @@ def test_a_class_that_the_seed_set_lacks_in_a_network():
     rounds = list(run(tiny.DIGITS, tiny.digits_method("MELL"), 0, rare))
     assert [len(r.picks) for r in rounds] == [5, 5, 0]
     assert all(np.isfinite([r.log_loss, r.brier, r.train_loss]).all() for r in rounds)
+
+
+# What a method may not do
+
+
+def picking(function):
+    """A method that picks what a function of the size, the pool and its generator returns."""
+    return replace(
+        tiny.RANDOM, name="mine", strategy=lambda v, k, rng: function(k, len(v.pool), rng)
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "law"),
+    [
+        (lambda k, n, rng: [0] * k, "each position once, got 3 of 4 again"),
+        (lambda k, n, rng: np.arange(k + 3), r"4 positions \[4\], got shape \[7\]"),
+        (lambda k, n, rng: np.arange(k - 3), r"4 positions \[4\], got shape \[1\]"),
+        (lambda k, n, rng: [[i] for i in range(k)], r"got shape \[4, 1\]"),
+        (lambda k, n, rng: np.arange(k) - 1, "positions from 0 to 29, got -1 to 2"),
+        (lambda k, n, rng: np.arange(k) + n - 3, "positions from 0 to 29, got 27 to 30"),
+        (lambda k, n, rng: np.arange(n) < k, "whole numbers, got bool"),
+        (lambda k, n, rng: np.arange(float(k)), "whole numbers, got float64"),
+        (lambda k, n, rng: None, "whole numbers, got object"),
+        (lambda k, n, rng: 3, r"4 positions \[4\], got shape \[\]"),
+    ],
+)
+def test_a_strategy_that_breaks_its_contract_is_refused_before_anything_is_bought(function, law):
+    task = tiny.linear_task()
+    with pytest.raises(InputError, match=rf"^strategy mine must return .*{law}.*: mend the strat"):
+        next(run(LINEAR, picking(function), 0, task))
+    assert task.oracle.asked == []
+
+
+@pytest.mark.parametrize(
+    "kind", [list, tuple, iter, torch.tensor, lambda p: (int(i) for i in p), lambda p: p[::-1]]
+)
+def test_positions_may_come_in_any_form(kind):
+    method = picking(lambda k, n, rng: kind(rng.permutation(n)[:k]))
+    rounds = list(run(LINEAR, method, 0, tiny.linear_task()))
+    expected = loop.generator(0, 0, "select").permutation(LINEAR.n_pool)[: LINEAR.n_query]
+    assert sorted(rounds[0].picks) == sorted(expected)
+
+
+def in_place(where):
+    """A method whose strategy writes to what it is shown."""
+
+    def strategy(view, size, rng):
+        where(view)
+        return np.arange(size)
+
+    return replace(tiny.RANDOM, name="mine", strategy=strategy)
+
+
+def write(values):
+    values[...] = 0
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize(
+    ("where", "part"),
+    [
+        (lambda view: write(view.val), "val"),
+        (lambda view: write(view.val[-1:, -1]), "val"),
+        (lambda view: write(np.asarray(view.val)), "val"),
+        (lambda view: write(view.pool.data), "pool"),
+        (lambda view: write(view.pool[3]), "pool"),
+    ],
+)
+def test_data_that_a_strategy_changes_in_place_is_noticed(where, part, kind):
+    task = tiny.linear_task()
+    parts = {name: kind(getattr(task, name)) for name in ("seed", "pool", "val", "test")}
+    task = replace(task, **parts)
+    with pytest.raises(InputError, match=f"^method mine changed the task's {part} in place, which"):
+        next(run(LINEAR, replace(in_place(where), sampler=constant), 0, task))
+    assert task.oracle.asked == []
+
+
+def constant(inputs, labels, rng):
+    class Constant:
+        def point(self, inputs):
+            return np.full((len(inputs), CLASSES), 1 / CLASSES)
+
+        def predict(self, inputs):
+            return np.full((len(inputs), 2, CLASSES), 1 / CLASSES)
+
+    return Constant()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_rows_that_change_places_are_noticed(kind):
+    def shuffle(view):
+        np.random.default_rng(0).shuffle(np.asarray(view.val))
+
+    task = tiny.linear_task()
+    task = replace(task, val=kind(task.val))
+    with pytest.raises(InputError, match="changed the task's val"):
+        next(run(LINEAR, replace(in_place(shuffle), sampler=constant), 0, task))
+
+
+def test_positions_are_in_what_is_left_of_the_pool():
+    rounds = run(
+        LINEAR, picking(lambda k, n, rng: n - np.arange(k) - (n == 30)), 0, tiny.linear_task()
+    )
+    next(rounds)
+    with pytest.raises(InputError, match="positions from 0 to 25, got 23 to 26"):
+        next(rounds)
+
+
+def test_test_data_that_a_model_changes_in_the_last_round_is_noticed():
+    class Rude(LinearPosterior):
+        def point(self, inputs):
+            inputs -= 1
+            return super().point(inputs)
+
+    def sampler(*args):
+        return Rude(tiny.LinearSampler()(*args).weights)
+
+    method = replace(tiny.RANDOM, sampler=sampler)
+    with pytest.raises(InputError, match="method Random changed the task's test in place"):
+        next(run(replace(LINEAR, rounds=0), method, 0, tiny.linear_task()))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda view: write(view.labelled),
+        lambda view: write(view.labels),
+        lambda view: write(view.pool.index),
+        lambda view: write(view.pool[:]),
+    ],
+)
+def test_what_is_the_rounds_own_may_be_written_to(where):
+    task, plain = tiny.linear_task(), in_place(lambda view: None)
+    expected = untimed(run(LINEAR, plain, 0, task))
+    assert untimed(run(LINEAR, in_place(where), 0, task)) == expected
+
+
+def test_words_and_objects_are_data_too():
+    task = tiny.linear_task()
+    words = {name: getattr(task, name).astype(str) for name in ("seed", "pool")}
+    words |= {name: getattr(task, name).astype(object) for name in ("val", "test")}
+    task = replace(task, **words)
+    rounds = list(run(LINEAR, replace(tiny.RANDOM, sampler=constant), 0, task))
+    assert len(rounds) == LINEAR.rounds + 1
+    with pytest.raises(InputError, match="changed the task's val"):
+        next(run(LINEAR, replace(in_place(lambda v: write(v.val)), sampler=constant), 0, task))
 
 
 # Randomness
@@ -237,6 +385,25 @@ def test_cost_is_that_of_the_cheapest_action(predictions):
     assert measure(probs, labels, 1 - np.eye(c))["cost"] == pytest.approx(1 - found["accuracy"])
 
 
+def test_a_round_reports_the_health_of_its_training():
+    def sampler(*args):
+        posterior = constant(*args)
+        posterior.training = SimpleNamespace(loss=0.5, accuracy=0.75)
+        return posterior
+
+    first = next(run(LINEAR, replace(tiny.RANDOM, sampler=sampler), 0, tiny.linear_task()))
+    assert (first.train_loss, first.train_accuracy) == (0.5, 0.75)
+
+
+def test_a_round_counts_the_costs_of_its_experiment():
+    loss = ((0.0, 5.0, 1.0), (2.0, 0.0, 1.0), (9.0, 1.0, 0.0))
+    task = tiny.linear_task()
+    costly = next(run(replace(LINEAR, loss=loss), tiny.RANDOM, 0, task))
+    model = tiny.LinearSampler()(task.seed, task.seed_labels, loop.generator(0, 0, "train"))
+    assert costly.cost == measure(model.point(task.test), task.test_labels, loss)["cost"]
+    assert next(run(LINEAR, tiny.RANDOM, 0, task)).cost is None
+
+
 def test_tensors_and_arrays_measure_alike(predictions):
     probs, labels = predictions
     exact = measure(probs.astype(np.float32), labels)
@@ -251,6 +418,32 @@ def test_a_certain_error_costs_a_finite_log_loss():
 
 def test_confidence_of_one_falls_in_the_last_bin():
     assert calibration_error(np.ones(4), np.array([True] * 3 + [False])) == pytest.approx(0.25)
+
+
+def test_confidence_of_one_shares_the_last_bin():
+    found = calibration_error(np.array([1.0, 0.95]), np.array([False, True]))
+    assert found == pytest.approx((1.0 - 0.05) / 2)
+
+
+@pytest.mark.parametrize("sample", [10**6, 7])
+def test_promises_are_of_the_picks_and_of_all_that_is_left(monkeypatch, sample):
+    monkeypatch.setattr(loop, "_SAMPLE", sample)
+    task, bought = tiny.linear_task(), []
+    for found in list(run(LINEAR, tiny.MELL, 0, task))[:-1]:
+        left = np.setdiff1d(np.arange(LINEAR.n_pool), bought)
+        inputs = np.concatenate([task.seed, task.pool[bought]])
+        labels = np.concatenate([task.seed_labels, task.oracle.answers[bought]])
+        model = tiny.LinearSampler()(inputs, labels, loop.generator(0, found.number, "train"))
+        rng = loop.generator(0, found.number, "promise")
+        some = left[rng.permutation(len(left))[:sample]]
+        val = model.predict(task.val[rng.permutation(len(task.val))[:sample]])
+        picks = promise(model.predict(task.pool[list(found.picks)]), val)
+        pool = promise(model.predict(task.pool[some]), val, times=len(left) / len(some))
+        assert (found.promise, found.promise_pool) == (round(picks, 12), round(pool, 12))
+        assert found.promise_pool != round(promise(model.predict(task.pool[some]), val), 12) or (
+            len(some) == len(left)
+        )
+        bought += found.picks
 
 
 def test_a_round_reports_the_model_of_its_start():
@@ -311,7 +504,7 @@ def test_seconds_of_a_stage_are_its_own(monkeypatch):
         stages = dict(found.seconds)
         promise = stages.pop("promise")
         assert promise % 0.25 == 0
-        assert stages == {"train": 70.0, "sample": 30.75, "test": 2.0, "score": 16.0, "select": 4.0}
+        assert stages == {"train": 70.0, "sample": 30.75, "test": 2.0, "select": 20.0}
     assert dict(rounds[-1].seconds) == {"train": 70.0, "sample": 30.0, "test": 2.0}
     total = sum(seconds for r in rounds for _, seconds in r.seconds)
     assert total == clock.now - 1000 * len(rounds)
@@ -331,8 +524,6 @@ def test_seconds_add_up_to_no_more_than_the_whole():
 
 
 def test_a_model_sees_plain_arrays_and_never_the_whole_pool(monkeypatch):
-    badge = Method("badge", tiny.LinearSampler(), Badge())
-    whole = untimed(run(LINEAR, badge, 0, tiny.linear_task()))
     monkeypatch.setattr(loop, "_PART", 7)
     seen = []
 
@@ -341,11 +532,16 @@ def test_a_model_sees_plain_arrays_and_never_the_whole_pool(monkeypatch):
             seen.append((type(inputs), len(inputs)))
             return super().embed(inputs)
 
+    def strategy(view, size, rng):
+        np.testing.assert_array_equal(view.posterior.embed(view.pool), np.float32(task.pool))
+        return np.arange(size)
+
     def sampler(*args):
         return Watched(tiny.LinearSampler()(*args).weights)
 
-    assert untimed(run(LINEAR, replace(badge, sampler=sampler), 0, tiny.linear_task())) == whole
-    assert seen[:5] == [(np.ndarray, n) for n in (7, 7, 7, 7, 2)]
+    task = tiny.linear_task()
+    next(run(LINEAR, Method("mine", sampler, strategy), 0, task))
+    assert seen == [(np.ndarray, n) for n in (7, 7, 7, 7, 2)]
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])

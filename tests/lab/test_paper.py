@@ -211,6 +211,38 @@ def test_configurations_are_the_same_in_another_process():
     assert there.stdout.strip() == here
 
 
+# Of the methods as they were when the first results were stored.
+STORED = {
+    "MELL": "d3713ddf1eb883c2",
+    "MEZL": "90b02c487b876c5d",
+    "Random": "a837ba5e389bc6db",
+    "BALD": "10c529ad816c94cb",
+    "Entropy_MC": "f28e96b9330550a1",
+    "Entropy": "6766723881ac6b47",
+    "Coreset": "c9bebc254b9a5b90",
+    "BADGE": "6ad0f4d851254daf",
+    "MELL_MCMC": "f5d7f1aeb863ef94",
+    "MEBL": "c3de722915ac3e6c",
+    "Greedy": "466cca4974792536",
+    "MEBL++": "814ba9082db21fde",
+    "PowerMELL": "89c15a090ea23a57",
+    "BatchMELL": "338f8de74721c1e3",
+    "BatchBALD": "971c16e052fbfca5",
+    "EER": "59d3d156e65f8fd5",
+}
+
+
+def digest(built):
+    text = json.dumps(store.configuration(DIGITS, built, 0), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_configurations_are_those_of_old_stores_which_therefore_go_on(tmp_path):
+    assert {name: digest(method(name)) for name in STORED} == STORED
+    (tmp_path / "mine.py").write_text("def one(pool):\n    return pool[:, 0, 0]\n")
+    assert digest(method(f"{tmp_path}/mine.py:one")) == "d2a7ebad2631dbd1"
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -236,6 +268,7 @@ def test_whatever_decides_the_outcome_is_in_the_configuration(change):
     [
         ("def f(:", r"does not run \(SyntaxError"),
         ("import nowhere_at_all", r"does not run \(ModuleNotFoundError"),
+        ("import sys; sys.exit(3)", r"does not run \(SystemExit\(3\)\): mend it"),
         ("x = 1", r"has no function 'score'"),
     ],
 )
@@ -243,6 +276,25 @@ def test_a_file_of_ones_own_that_does_not_run_is_named(tmp_path, text, message):
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(InputError, match=message):
         methods.own(f"{tmp_path}/mine.py:score")
+
+
+@pytest.mark.parametrize("function", ["../../evil", "a/b", "", "a b", "f.g", "3", "evil\n"])
+def test_a_function_whose_name_could_lead_out_of_the_store_is_refused(tmp_path, function):
+    (tmp_path / "p.py").write_text(f"globals()[{function!r}] = lambda pool: pool[:, 0, 0]")
+    with pytest.raises(InputError, match=r"is no name of a function: write file\.py:f"):
+        methods.own(f"{tmp_path}/p.py:{function}")
+
+
+@pytest.mark.parametrize("name", ["nowhere.py:f", "f", ":f"])
+def test_a_file_that_is_not_there_is_named(name):
+    with pytest.raises(InputError, match=rf"method {name}: there is no file .*, or one of MELL, "):
+        methods.own(name)
+
+
+def test_a_file_must_be_python(tmp_path):
+    (tmp_path / "mine.txt").write_text("def f(pool):\n    pass\n")
+    with pytest.raises(InputError, match=r"mine.txt must be a Python file, such as mine.py"):
+        methods.own(f"{tmp_path}/mine.txt:f")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def failure(job, place):
     return outcome.message
 
 
+def own(folder, body, arguments="view, size, rng"):
+    """A job whose method is a function of one's own, named `mine`."""
+    lines = [f"def mine({arguments}):", *(f"    {line}" for line in body.split("; "))]
+    (folder / "mine.py").write_text("\n".join(["import sys", "import numpy as np", *lines, ""]))
+    return Job(DIGITS, f"{folder}/mine.py:mine", 0)
+
+
 # Trials
 
 
@@ -54,6 +61,17 @@ def test_whatever_is_finished_early_compares_all_methods():
         for name in ("digits-shift", "toy-noshift")
         for method in ("A", "B")
     ]
+
+
+@pytest.mark.parametrize(
+    "names", [("a.py:f", "b.py:f"), ("MELL", "own.py:mell"), ("a.py:f", "a.py:F")]
+)
+def test_methods_that_would_share_files_are_refused_before_any_work(names):
+    with pytest.raises(
+        InputError, match=rf"methods {names[0]} and {names[1]} would .*: rename one"
+    ):
+        plan([DIGITS], names, [0])
+    assert len(plan([DIGITS], ["MELL", "own.py:mall", "MELL"], [0])) == 3
 
 
 def test_a_trial_is_what_the_loop_yields(tmp_path):
@@ -100,7 +118,7 @@ def test_a_damaged_trial_says_so_and_stops_no_other(tmp_path):
     trial.path.write_bytes(b"rubbish\n" * 3)
     outcomes = list(run_all([RANDOM, BALD], Place(tmp_path)))
     assert [o.state for o in outcomes] == ["failed", "finished"]
-    assert f"{trial.path} is damaged in line 1" in outcomes[0].message
+    assert str(trial.path) in outcomes[0].message
 
 
 @pytest.mark.parametrize(
@@ -145,7 +163,7 @@ def test_errors_of_ours_are_not_hidden_and_stop_no_other(tmp_path, monkeypatch):
         ("raise ValueError('two\\nlines')", "ValueError: two lines ({file}:2)"),
         ("return pool.nothing", "AttributeError: 'Tensor' object has no attribute 'nothing' ({"),
         ("raise RuntimeError", "RuntimeError: RuntimeError ({file}:2)"),
-        ("return None", "AttributeError: 'NoneType' object has no attribute 'shape' (after {file}"),
+        ("return None", "score boom must return one real number for each of the "),
     ],
 )
 def test_an_error_in_a_score_of_ones_own_is_one_line_that_says_where(tmp_path, line, said):
@@ -156,6 +174,68 @@ def test_an_error_in_a_score_of_ones_own_is_one_line_that_says_where(tmp_path, l
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("body", "arguments", "words"),
+    [
+        ("return [0] * size", "view, size, rng", "strategy mine must return each position once"),
+        ("return np.arange(size + 3)", "view, size, rng", "strategy mine must return 5 positions"),
+        ("return pool[:, 0, 0] * np.nan", "pool, val", "must be finite, got nan for"),
+        ("return pool[:, 0, 0] * 1j", "pool, val", "must return one real number for each of"),
+        ("return pool[:, 0]", "pool, val", "must return one real number for each of"),
+    ],
+)
+def test_a_method_that_breaks_its_contract_is_named_and_nothing_of_it_is_kept(
+    tmp_path, body, arguments, words
+):
+    message = failure(own(tmp_path, body, arguments), Place(tmp_path / "out"))
+    assert words in message
+    assert "mine" in message
+    assert "\n" not in message
+    assert list((tmp_path / "out").glob("*/*.jsonl")) == []
+
+
+@pytest.mark.parametrize("code", ["3", "0", "", "'enough'"])
+def test_a_method_that_exits_fails_alone(tmp_path, code):
+    job = own(tmp_path, f"sys.exit({code})")
+    failed, finished = run_all([job, RANDOM], Place(tmp_path))
+    assert (failed.state, finished.state) == ("failed", "finished")
+    said = code.strip("'") or "SystemExit"
+    assert failed.message == f"SystemExit: {said} ({tmp_path}/mine.py:4)"
+
+
+def test_ctrl_c_ends_all(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(run_all([RANDOM, BALD], Place(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("view.val.div_(2, rounding_mode='floor'); return np.arange(size)", "the task's val in pl"),
+        ("view.val.zero_(); raise ValueError('too late')", "ValueError: too late"),
+    ],
+)
+def test_what_one_method_does_to_the_data_does_not_reach_another(tmp_path, body, words):
+    run_trial(BALD, Place(tmp_path / "alone"))
+    failed, finished = run_all([own(tmp_path, body), BALD], Place(tmp_path / "beside"))
+    assert failed.state == "failed"
+    assert words in failed.message
+    assert finished.state == "finished"
+    assert rounds(BALD, tmp_path / "beside") == rounds(BALD, tmp_path / "alone")
+
+
+def test_trials_of_a_seed_share_what_was_read(tmp_path, monkeypatch):
+    read, load = [], data.load
+    monkeypatch.setattr(data, "load", lambda *args, **kw: read.append(args) or load(*args, **kw))
+    runner.read.cache_clear()
+    list(run_all(plan([DIGITS, tiny.BOTH[0]], ["Random", "BALD"], [0, 1]), Place(tmp_path)))
+    assert len(read) == 1
+
+
 def test_out_that_is_a_file_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     message = failure(RANDOM, Place(tmp_path / "file"))
@@ -164,14 +244,17 @@ def test_out_that_is_a_file_is_refused_with_a_remedy(tmp_path):
 
 
 def test_a_picture_that_cannot_be_written_costs_no_picture(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def full(source, target):
+        if str(target).endswith(".png"):
+            raise OSError(28, "No space left on device")
+        whole(source, target)
 
+    whole = os.replace
     with monkeypatch.context() as patch:
-        patch.setattr(Image.Image, "save", full)
+        patch.setattr(os, "replace", full)
         message = failure(RANDOM, Place(tmp_path))
-    assert "--out: cannot write in" in message
-    assert "(No space left on device): make room" in message
+    assert "Random-0.png could not be written (No space left on device): make room" in message
+    assert not list(tmp_path.glob("*/.*.tmp"))
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
     assert trial.finished

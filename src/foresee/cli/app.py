@@ -1,5 +1,7 @@
 """The command line. Nothing heavy is imported before a command runs: help must be instant."""
 
+import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -42,8 +44,16 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; where its output cannot be written, that is one line too."""
+    try:
+        if sys.stdout is None:  # >&-
+            raise OSError("stdout is closed: send it to a file, a pipe or /dev/null")
+        app()
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        with suppress(AttributeError, OSError):  # or Python tries once more at exit
+            sys.stdout.close()
+        sys.exit(2)
 
 
 def _print_version(asked: bool) -> None:

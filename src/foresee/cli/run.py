@@ -130,7 +130,7 @@ def named_methods(names: str, with_loss: bool = False) -> list[str]:
 
 def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
     """Find out before any training whether a data set can be read; decode its images once."""
-    from foresee.lab import data
+    from foresee.lab import data, runner
 
     if folder is None and dataset != "digits":
         stop(
@@ -142,12 +142,13 @@ def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
         task = bar.add_task(f"reading {dataset}", total=None)
         if needed := data.decoding_bytes(dataset, folder, cache=cache):
             bar.console.print(f"{dataset}: decoding images into {needed / 2**30:.1f} GiB, once")
-        data.load(
-            dataset,
-            folder,
-            cache=cache,
-            advance=lambda done, n: bar.update(task, completed=done, total=n),
-        )
+            data.load(
+                dataset,
+                folder,
+                cache=cache,
+                advance=lambda done, n: bar.update(task, completed=done, total=n),
+            )
+        runner.read(dataset, folder, cache)
 
 
 def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:

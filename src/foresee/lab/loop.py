@@ -1,9 +1,10 @@
 """The active learning loop: train from scratch, test, choose, buy the labels, again. No I/O."""
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foresee import checks
 from foresee.arrays import Rows
+from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.scores import promise
 from foresee.seeding import generator
-from foresee.strategies import TopK
-from foresee.types import Array, Inputs, Posterior, Strategy, Task, View
+from foresee.types import Array, Inputs, Posterior, Task, View
 
 _SAMPLE = 200  # points of the pool and of the validation set that promises are measured on
 _PART = 4096  # points of the pool that a model sees at once
@@ -31,15 +33,21 @@ def run(
     All randomness comes from (seed, round, purpose), whatever the method: paired trials share their
     splits, initialisations, data orders and subsets, and a resumed trial ends like a whole one. The
     last round only trains and tests: after ``experiment.rounds`` batches, or when the pool is dry.
+
+    A strategy that breaks its contract, or a method that changes the task's data in place, is an
+    `InputError` before the round is yielded.
     """
     if done and not done[-1].picks:
         return
     bought = np.array([i for r in done for i in r.picks], np.int64)
-    labelled = _join(task.seed, task.pool[bought])
-    labels = np.concatenate([task.seed_labels, *(np.array(r.labels, np.int64) for r in done)])
-    left = np.delete(np.arange(len(task.pool)), bought)
+    answers = np.array([y for r in done for y in r.labels], np.int64)
+    before = _checksums(task)
 
     for number in range(len(done), experiment.rounds + 1):
+        # A round's own copies: what a method does to them ends with it, as if it were resumed.
+        labelled = _join(task.seed, task.pool[bought])
+        labels = np.concatenate([task.seed_labels, answers])
+        left = np.delete(np.arange(len(task.pool)), bought)
         watch = _Stopwatch()
         with watch("train"):
             posterior: Any = method.sampler(labelled, labels, generator(seed, number, "train"))
@@ -52,15 +60,20 @@ def run(
         size = min(experiment.n_query, len(left)) if number < experiment.rounds else 0
         if size > 0:
             timed = _TimedPosterior(posterior, watch)
-            view = View(timed, labelled, labels, Rows(task.pool, left), task.val)
+            view = View(timed, labelled, labels, Rows(task.pool, left.copy()), task.val)
             with watch("select"):
-                strategy = _timed(method.strategy, watch)
-                positions = strategy(view, size, generator(seed, number, "select"))
-            picks = left[positions]
+                chosen: Any = method.strategy(view, size, generator(seed, number, "select"))
+                chosen = list(chosen) if isinstance(chosen, Iterator) else chosen
+            picks = left[checks.picks(method.name, chosen, size, len(left))]
             with watch("promise"):
                 rng = generator(seed, number, "promise")
                 promised = _promises(posterior, task, picks, left, rng)
-            left = np.delete(left, positions)
+        for part, value in _checksums(task).items():
+            if value != before[part]:
+                raise InputError(
+                    f"method {method.name} changed the task's {part} in place, which other trials "
+                    "see too: let it work on a copy"
+                )
         new_labels = task.oracle(picks)
         training = getattr(posterior, "training", None)
         yield Round(
@@ -77,8 +90,20 @@ def run(
         )
         if size == 0:
             return
-        labelled = _join(labelled, task.pool[picks])
-        labels = np.concatenate([labels, new_labels])
+        bought = np.concatenate([bought, picks])
+        answers = np.concatenate([answers, new_labels])
+
+
+def _checksums(task: Task) -> dict[str, int]:
+    """Tell whether data changed that methods are shown; of all else they are given copies."""
+    return {part: _checksum(getattr(task, part)) for part in ("pool", "val", "test")}
+
+
+def _checksum(values: Inputs) -> int:
+    if isinstance(values, Tensor):
+        values = values.detach().contiguous().view(torch.uint8).cpu().numpy()
+    plain = np.ascontiguousarray(values)
+    return zlib.crc32(plain.data if plain.dtype.kind in "biufc" else plain.tobytes())
 
 
 def _promises(
@@ -188,19 +213,6 @@ def _in_parts(predict: Callable[[Inputs], Array], inputs: Inputs) -> Array:
         return predict(inputs)
     starts = range(0, len(inputs), _PART)
     return _join(*(predict(inputs[i : i + _PART]) for i in starts))
-
-
-def _timed(strategy: Strategy, watch: _Stopwatch) -> Strategy:
-    """Time the scores of a strategy that takes the best of them apart from the taking."""
-    if not isinstance(strategy, TopK):
-        return strategy
-    score = strategy.score
-
-    def timed(*draws: Any) -> Any:
-        with watch("score"):
-            return score(*draws)
-
-    return replace(strategy, score=timed)
 
 
 def _join(*parts: Inputs) -> Inputs:

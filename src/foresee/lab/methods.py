@@ -31,7 +31,12 @@ from foresee.types import Sampler, Strategy
 class Entry:
     """A method that goes by a name: how it chooses, to which group it belongs, how it draws.
 
-    Methods of the group "loss" minimise the loss matrix of an experiment, and need one.
+    ``strategy`` is made for an experiment, as it may need the experiment's sizes; ``group`` is
+    "paper", "ours", or "loss" for methods that minimise an experiment's loss matrix and need one;
+    ``sampler`` turns the experiment's network with dropout into whatever draws.
+
+    >>> Entry(lambda e: TopK(mebl, e.candidates)).group
+    'ours'
     """
 
     strategy: Callable[[Experiment], Strategy]
@@ -57,10 +62,15 @@ METHODS: dict[str, Entry] = {
     "BatchBALD": Entry(lambda e: BatchBALD(e.candidates)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }
+"""What ``--methods`` knows by name, in the order of reports; add an `Entry` to add a method.
+
+>>> METHODS["Random"].group
+'paper'
+"""
 
 
 def group(name: str) -> list[str]:
-    """Name the methods of a group.
+    """Name the methods of a group: "paper", "ours" or "loss".
 
     >>> group("loss")
     ['EER']
@@ -118,6 +128,9 @@ def _without_target(score: Callable[[Any], Any], pool: Any, _: None) -> Any:
     return score(pool)
 
 
+_without_target.__module__ = "foresee.paper"  # as headers name it: their trials must go on
+
+
 def _arguments(name: str, function: Any) -> int:
     """How many arguments a function is given: 1 or 2 for a score, 3 for a strategy."""
     try:
@@ -142,6 +155,10 @@ def own(name: str) -> Any:
     """Load ``file.py:function``; the module is named after its content, so changes are noticed."""
     file, _, function = name.rpartition(":")
     path = Path(file)
+    if not function.isidentifier():  # it names files: nothing that leads out of a folder
+        raise InputError(
+            f"method {name}: {function!r} is no name of a function: write file.py:function"
+        )
     if not path.is_file():
         raise InputError(
             f"method {name}: there is no file {file or name!r}: write file.py:function, or one of "
@@ -154,7 +171,7 @@ def own(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a stranger's file does
+    except (Exception, SystemExit) as error:  # whatever a stranger's file does
         raise InputError(f"method {name}: {file} does not run ({error!r}): mend it") from error
     found = getattr(module, function, None)
     if not callable(found):

@@ -2,8 +2,8 @@
 
 import functools
 import hashlib
+import io
 import os
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,18 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foresee import files
 from foresee.errors import InputError
 from foresee.lab import data, loop, methods, samplers, store
 from foresee.lab.data import Images, Split
+from foresee.lab.data.splits import _PARTS
 from foresee.lab.experiment import Experiment
+from foresee.lab.methods import short_name
+from foresee.lab.orphans import die_with
 from foresee.types import Task
 
-_PARTS = ("seed", "val", "pool", "test")
 _PICTURES = 12  # of the first picks that are kept for the report
 _SIDE = 48  # pixels, at least, of each of them
 _GAP = 3  # white pixels between two of them
 _WAIT = 2.0  # seconds between looks at trials that another process runs
-_WATCH = 0.5  # seconds between a worker's looks at its parent
+_THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA"))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,23 @@ class Outcome:
 def plan(
     experiments: Sequence[Experiment], methods: Sequence[str], seeds: Iterable[int]
 ) -> list[Job]:
-    """Every trial, seed by seed: whatever is finished early compares all methods."""
+    """List every trial, seed by seed: whatever is finished early compares all methods.
+
+    ``methods`` are keys of `METHODS`, or ``file.py:function``; no two may share the name of their
+    files, in any case.
+
+    >>> from foresee.lab.paper import experiment
+    >>> [(j.method, j.seed) for j in plan([experiment("digits", shift=True)], ["MELL"], range(2))]
+    [('MELL', 0), ('MELL', 1)]
+    """
+    names: dict[str, str] = {}
+    for method in methods:
+        other = names.setdefault(short_name(method).casefold(), method)
+        if other != method:
+            raise InputError(
+                f"methods {other} and {method} would be kept in the same files, as names are the "
+                "same in upper and lower case: rename one function"
+            )
     return [Job(e, m, seed) for seed in seeds for e in experiments for m in methods]
 
 
@@ -79,7 +98,7 @@ def keep_plan(
     seeds: dict[Experiment, dict[str, set[int]]] = {}
     for job in jobs:
         by_method = seeds.setdefault(job.experiment, {})
-        by_method.setdefault(methods.short_name(job.method), set()).add(job.seed)
+        by_method.setdefault(short_name(job.method), set()).add(job.seed)
     for experiment, by_method in seeds.items():
         store.keep_plan(out, experiment, by_method, skip)
 
@@ -87,7 +106,15 @@ def keep_plan(
 def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Outcome]:
     """Run the jobs in ``workers`` processes and yield each as it ends, in any order.
 
-    Jobs that another process has are waited for, and taken over if it dies.
+    A job that fails stops no other. Jobs that another process has are waited for, and taken over
+    if it dies; what is finished is left as it is.
+
+    >>> import tempfile
+    >>> from foresee.lab.paper import experiment
+    >>> jobs = plan([experiment("digits", shift=True, budget=0.01)], ["Random"], [0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [outcome.state for outcome in run_all(jobs, Place(Path(folder)))]
+    ['finished']
     """
     left = list(jobs)
     workers = min(workers, len(left))
@@ -107,39 +134,26 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
     if workers == 1:
         yield from (run_trial(job, place) for job in jobs)
         return
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky import as_completed, get_reusable_executor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    task = delayed(_run_in_worker)
+    executor = get_reusable_executor(
+        workers,
+        timeout=None,
+        initializer=die_with,
+        initargs=(os.getpid(),),
+        env=dict.fromkeys(_THREADS, str(place.threads)),
+    )
     try:
-        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=place.threads):
-            parallel = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
-            yield from parallel(task(job, place, os.getpid()) for job in jobs)
+        futures = [executor.submit(run_trial, job, place) for job in jobs]
+        yield from (future.result() for future in as_completed(futures))
     except TerminatedWorkerError as error:
         raise InputError(
             "a worker was killed, most likely for want of memory; every finished round is safe: run"
             f" the same again with fewer --jobs, they were {workers}"
         ) from error
     finally:  # also on Ctrl-C, which must not leave workers behind
-        get_reusable_executor(reuse=True).shutdown(wait=False, kill_workers=True)
-
-
-def _run_in_worker(job: Job, place: Place, parent: int) -> Outcome:
-    _die_with(parent)
-    return run_trial(job, place)
-
-
-@functools.cache
-def _die_with(parent: int) -> None:
-    """End this process when its parent is killed: it would keep its memory and its lock."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+        executor.shutdown(wait=False, kill_workers=True)
 
 
 def run_trial(job: Job, place: Place) -> Outcome:
@@ -163,11 +177,12 @@ def run_trial(job: Job, place: Place) -> Outcome:
         return Outcome(job, "finished")
     except store.BusyError:
         return Outcome(job, "busy")
-    except Exception as error:  # whatever it is, the other trials are worth running
+    except (Exception, SystemExit) as error:  # whatever it is, the others are worth running
+        _prepared.cache_clear()  # what it did to the data must not reach them
         return Outcome(job, "failed", _why(error, job.method))
 
 
-def _why(error: Exception, method: str) -> str:
+def _why(error: BaseException, method: str) -> str:
     """One line for what the user can mend, where in their own file; a traceback for a bug."""
     said = str(error) or type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
@@ -177,15 +192,13 @@ def _why(error: Exception, method: str) -> str:
         return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
     if isinstance(error, InputError | OSError | MemoryError | RuntimeError):  # torch's is the last
         return said
-    if file:  # what it returned is not what we could go on with
-        where = f"{frames[-1].filename}:{frames[-1].lineno}"
-        return f"{type(error).__name__}: {' '.join(said.split())} (after {method}, {where})"
     return "".join(traceback.format_exception(error)).rstrip()
 
 
 @functools.lru_cache(maxsize=1)
-def _images(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, Any]:
-    images = data.load(dataset.lower(), root, cache=cache)
+def read(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, Any]:
+    """Read a data set and the statistics of its pixels; the last one is kept for the trials."""
+    images = data.load(dataset, root, cache=cache)
     return images, samplers.statistics(images.pixels)
 
 
@@ -194,7 +207,7 @@ def _prepared(
     experiment: Experiment, seed: int, place: Place
 ) -> tuple[Task, str, tuple[tuple[float, ...], tuple[float, ...]]]:
     """The task on its device, a digest of its split, and the statistics of all its images."""
-    images, pixels = _images(experiment.dataset, place.data, place.cache)
+    images, pixels = read(experiment.dataset.lower(), place.data, place.cache)
     name = f"{experiment.name}/split-{seed}.json"
     if place.splits is None:
         split = data.split(images, experiment, seed)
@@ -259,11 +272,6 @@ def _keep_pictures(path: Path, pool: Tensor, picks: Sequence[int]) -> None:
     large = some.repeat(scale, 1).repeat(scale, 2)
     spaced = np.pad(large, ((0, 0), (0, 0), (0, _GAP), (0, 0)), constant_values=255)
     strip = np.concatenate(list(spaced), axis=1)[:, :-_GAP]
-    temporary = path.with_name(f".{path.name}.tmp")
-    with store.writable(path.parent):
-        try:
-            image = Image.fromarray(strip.squeeze(-1) if strip.shape[-1] == 1 else strip)
-            image.save(temporary, "png")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    content = io.BytesIO()
+    Image.fromarray(strip.squeeze(-1) if strip.shape[-1] == 1 else strip).save(content, "png")
+    files.write(path, content.getvalue())
