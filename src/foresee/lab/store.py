@@ -63,29 +63,31 @@ def _refuse(problem: InputError) -> None:
     raise problem
 
 
-def trials(folder: Path, skip: Callable[[InputError], object] = _refuse) -> list[Trial]:
+def trials(
+    folder: Path, skip: Callable[[InputError], object] = _refuse, only: str = "*"
+) -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
-    Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
+    ``only`` is a pattern of the experiments to read. Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
     cannot be read, and the others are read on; by default it is an error.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: pass the one given to foresee run --out")
     found: list[Trial] = []
-    for path in sorted(folder.glob("*/*.jsonl")):
+    for path in sorted(folder.glob(f"{only}/*.jsonl")):
         try:
             trial = read(path)
         except InputError as problem:
             skip(problem)
         else:
             found += [trial] if trial else []
-    for path in sorted(folder.glob(f"*/{PLAN}")):
+    for path in sorted(folder.glob(f"{only}/{PLAN}")):
         begun = [trial for trial in found if trial.path.parent == path.parent]
         try:
             found += _not_begun(path, begun)
         except InputError as problem:
             skip(problem)
-    if not found:
+    if not found and only == "*":
         raise InputError(
             f"there is no trial in {folder}: pass the folder given to foresee run --out, or wait "
             "until a first round is finished"
