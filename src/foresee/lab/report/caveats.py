@@ -49,9 +49,7 @@ class Caution(NamedTuple):
     see: str = ""
 
 
-def cautions(
-    studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
-) -> list[Caution]:
+def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0) -> list[Caution]:
     """Say in a sentence each what limits the whole report."""
     gone = f"{words.some(left_out, 'thing was', 'things were')} left out of this report."
     return [

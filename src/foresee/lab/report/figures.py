@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # drawing is the only part of foresee that waits for matplotl
 
 _WIDTH = 5.0  # inches beside the names of the rows
 _ROW = 0.24  # inches
+_TOP = 0.4  # inches
 
 
 def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], bytes]]:
@@ -41,10 +42,7 @@ def draw(some: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
 
 def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen]) -> bytes:
     """Draw the accuracy of every method, mean and one standard deviation over seeds."""
-    from matplotlib.figure import Figure
-
-    axes = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=200).subplots()
-    _dress(axes, title)
+    axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
     for method, (n_labelled, _, means, stds) in found.items():
         colour = INKS[pens[method].ink].light
         mean, std = 100 * np.array(means), 100 * np.nan_to_num(stds)
@@ -92,13 +90,13 @@ def balance(
     """
     scale = 0.85 / max(max(share) for share in (*shares.values(), usual))
     axes = _rows(title, list(shares), 1.6 * _ROW * len(shares), foot=0.5)
-    edges = np.arange(len(usual) + 1) - 0.5
+    edges = np.repeat(np.arange(len(usual) + 1) - 0.5, 2)[1:-1]
     for row, (method, share) in enumerate(shares.items()):
         colour = INKS[pens[method].ink].light
         floor = row + 0.45  # rows are counted downwards
-        drawn = floor - scale * np.array((share, usual))
-        axes.stairs(drawn[0], edges, baseline=floor, fill=True, color=colour, alpha=0.6)
-        axes.stairs(drawn[1], edges, baseline=None, color="black", lw=0.6)
+        drawn = floor - scale * np.repeat((share, usual), 2, axis=1)
+        axes.fill_between(edges, drawn[0], floor, color=colour, alpha=0.6, lw=0)
+        axes.plot(edges, drawn[1], color="black", lw=0.6)
     axes.set_xlim(edges[0], edges[-1])
     axes.locator_params(axis="x", integer=True, nbins=20)
     line = "of Random" if "Random" in shares else "if all were equal"
@@ -126,14 +124,8 @@ def picks(title: str, pictures: Mapping[str, Picture]) -> bytes:
 
 def _rows(title: str, names: Sequence[str], height: float, foot: float) -> "Axes":
     """Make room for a row per name, from above; sizes are inches, and long names widen the page."""
-    from matplotlib.figure import Figure
-
-    left, top = 0.2 + 0.1 * max(map(len, names)), 0.4
-    size = (left + _WIDTH + 0.1, foot + height + top)
-    axes = Figure(figsize=size, dpi=200).add_axes(
-        (left / size[0], foot / size[1], _WIDTH / size[0], height / size[1])
-    )
-    _dress(axes, title)
+    left = 0.2 + 0.1 * max(map(len, names))
+    axes = _axes(title, (left + _WIDTH + 0.1, foot + height + _TOP), left, foot)
     axes.set_yticks(range(len(names)), [_plain(name) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.spines[["left"]].set_visible(False)
@@ -142,9 +134,18 @@ def _rows(title: str, names: Sequence[str], height: float, foot: float) -> "Axes
     return axes
 
 
-def _dress(axes: "Axes", title: str) -> None:
+def _axes(
+    title: str, size: tuple[float, float], left: float, foot: float, right: float = 0.1
+) -> "Axes":
+    """One plot under its title, on a page of this size; margins are fixed: to fit them is slow."""
+    from matplotlib.figure import Figure
+
+    width, height = size
+    place = (left / width, foot / height, 1 - (left + right) / width, 1 - (foot + _TOP) / height)
+    axes = Figure(figsize=size, dpi=200).add_axes(place)
     axes.set_title(_plain(title), loc="left")
     axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def _png(axes: "Axes") -> bytes:

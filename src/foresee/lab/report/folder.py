@@ -33,7 +33,7 @@ def read(folder: Path) -> Reading:
     size = sum(path.stat().st_size for path in folder.glob("*/*.jsonl") if path.is_file())
     jobs = _jobs(size // _SHARE)
     parts = [escape(path.name) for path in sorted(folder.glob("*/"))] if jobs > 1 else ["*"]
-    read_all = Parallel(n_jobs=jobs)(delayed(_part)(folder, part) for part in parts)
+    read_all = Parallel(n_jobs=jobs, batch_size=1)(delayed(_part)(folder, part) for part in parts)
     left_out = [problem for _, problems in read_all for problem in problems]
     trials = [trial for found, _ in read_all for trial in found]
     return Reading(studies(trials, left_out.append), left_out)

@@ -35,24 +35,28 @@ def html(
     known = (ACCURACY, GAIN, *METRICS[1:])
     used = [metric for metric in known if any(study.curves[metric] for study in found)]
     names = list(pens)
-    return _templates().get_template("page.html").render(
-        found=found,
-        pens=pens,
-        metrics=used,
-        data=_data(found, pens, used),
-        heading=_heading(found, names),
-        facts=_facts(found),
-        cautions=caveats.cautions(found, names, len(left_out)),
-        tallies=tallies,
-        rivalry=any(sum(t) for row in tallies["paper"].values() for t in row.values()),
-        compared=words.span([len(s) for study in found for s in study.areas.values()] or [0]),
-        bad_rounds=[(study, bad) for study in found for bad in study.unhealthy],
-        missing=[
-            (study, parts)
-            for study in found
-            if (parts := caveats.missing(study, names, left_out))
-        ],
-        left_out=list(map(str, left_out)),
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            found=found,
+            pens=pens,
+            metrics=used,
+            data=_data(found, pens, used),
+            heading=_heading(found, names),
+            facts=_facts(found),
+            cautions=caveats.cautions(found, names, len(left_out)),
+            tallies=tallies,
+            rivalry=any(sum(t) for row in tallies["paper"].values() for t in row.values()),
+            compared=words.span([len(s) for study in found for s in study.areas.values()] or [0]),
+            bad_rounds=[(study, bad) for study in found for bad in study.unhealthy],
+            missing=[
+                (study, parts)
+                for study in found
+                if (parts := caveats.missing(study, names, left_out))
+            ],
+            left_out=list(map(str, left_out)),
+        )
     )
 
 

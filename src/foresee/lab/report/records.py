@@ -41,7 +41,10 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
             ("experiment", "part_of_best", "accuracy", "method", "labels"),
             _each(found, _saturation),
         ),
-        "time.csv": ((*per_method, *stages(found), "total"), _each(found, partial(_times, stages(found)))),
+        "time.csv": (
+            (*per_method, *stages(found), "total"),
+            _each(found, partial(_times, stages(found))),
+        ),
         "balance.csv": (
             (*per_method, "class", "picks", "share", "effective_classes"),
             _each(found, _balance),

@@ -85,7 +85,10 @@ def _auc(
 ) -> Table:
     rows = []
     for study in found:
-        row = {name: words.plus_minus(100 * a.mean, 100 * a.std) for name, a in study.mean_areas.items()}
+        row = {
+            name: words.plus_minus(100 * a.mean, 100 * a.std)
+            for name, a in study.mean_areas.items()
+        }
         rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
         where = (study.experiment.dataset.lower(), study.experiment.shift)
         theirs = [published.aucs().get((*where, name)) for name in names if with_paper]
