@@ -68,8 +68,9 @@ def trials(
 ) -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
-    ``only`` is a pattern of the experiments to read. Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
-    cannot be read, and the others are read on; by default it is an error.
+    Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
+    cannot be read, and the others are read on; by default it is an error. ``only`` is a pattern of
+    the experiments to read.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: pass the one given to foresee run --out")

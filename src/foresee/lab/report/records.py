@@ -26,6 +26,7 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
     who = ("experiment", "dataset", "shift", "method")
     auc = (*who, "seeds", "mean_auc", "std_auc", "paper_mean_auc", "paper_std_auc")
     per_method = ("experiment", "method")
+    shown = stages(found)
     tables: dict[str, tuple[Sequence[str], Iterable[Row]]] = {
         "auc.csv": (auc, _each(found, _aucs)),
         "cost.csv": ((*who, "seeds", "mean_cost", "std_cost"), _each(found, _costs)),
@@ -41,10 +42,7 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
             ("experiment", "part_of_best", "accuracy", "method", "labels"),
             _each(found, _saturation),
         ),
-        "time.csv": (
-            (*per_method, *stages(found), "total"),
-            _each(found, partial(_times, stages(found))),
-        ),
+        "time.csv": ((*per_method, *shown, "total"), _each(found, partial(_times, shown))),
         "balance.csv": (
             (*per_method, "class", "picks", "share", "effective_classes"),
             _each(found, _balance),

@@ -19,9 +19,7 @@ def rivals(found: Sequence[Study]) -> Tallies:
         "paper": {one: win_tie_loss(means, one) for one in names},
         "paired": {
             one: {
-                other: tally(
-                    s.paired[one, other].verdict for s in found if (one, other) in s.paired
-                )
+                other: tally(test.verdict for s in found if (test := s.paired.get((one, other))))
                 for other in sorted(known - {one})
             }
             for one in names

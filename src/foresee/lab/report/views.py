@@ -15,10 +15,12 @@ FEW_CLASSES = 20  # as many bars as can be told apart
 
 
 def devices(study: Study) -> str:
+    """Where its trials ran."""
     return ", ".join(sorted({str(t.header["device"]) for t in study.all if t.header.get("device")}))
 
 
 def paper_auc(study: Study, method: str) -> Auc | None:
+    """The paper's own figure, in per cent."""
     setup = study.experiment
     return published.aucs().get((setup.dataset.lower(), setup.shift, method))
 
@@ -42,6 +44,7 @@ def tilt(tally: Tally) -> float:
 
 
 def about(study: Study) -> str:
+    """Its sizes and its training, in a line."""
     setup = study.experiment
     bought = f"{setup.rounds} × {words.count(setup.n_query)}"
     parts = (
@@ -55,6 +58,7 @@ def about(study: Study) -> str:
 
 
 def seeds_note(study: Study) -> str:
+    """How many seeds its curves are means of."""
     numbers = [n for curve in study.curves[ACCURACY].values() for n in curve.seeds]
     if not numbers:
         return "No round is finished yet."
@@ -66,6 +70,7 @@ def seeds_note(study: Study) -> str:
 
 
 def fewest(labels: Mapping[str, float]) -> float:
+    """The least that any method needed; NaN where none got there."""
     return min((n for n in labels.values() if not math.isnan(n)), default=math.nan)
 
 
