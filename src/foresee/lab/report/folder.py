@@ -30,8 +30,7 @@ class Reading(NamedTuple):
 
 def read(folder: Path) -> Reading:
     """Read every trial in a store, experiment by experiment; a large one in several processes."""
-    size = sum(path.stat().st_size for path in folder.glob("*/*.jsonl") if path.is_file())
-    jobs = _jobs(size // _SHARE)
+    jobs = _jobs(sum(map(_size, folder.glob("*/*.jsonl"))) // _SHARE)
     parts = [escape(path.name) for path in sorted(folder.glob("*/"))] if jobs > 1 else ["*"]
     read_all = Parallel(n_jobs=jobs, batch_size=1)(delayed(_part)(folder, part) for part in parts)
     left_out = [problem for _, problems in read_all for problem in problems]
@@ -87,6 +86,13 @@ def write(
 def _part(folder: Path, part: str) -> tuple[list[Light], list[InputError]]:
     left_out: list[InputError] = []
     return [light(trial) for trial in store.trials(folder, left_out.append, part)], left_out
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # the store will say so
+        return 0
 
 
 def _jobs(worth: int) -> int:

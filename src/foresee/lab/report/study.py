@@ -266,12 +266,14 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
 def _flaw(trial: Light) -> str:
     """Say what no run can have recorded, and would stop a table or a picture."""
     setup, sizes = trial.experiment, [round_.n_labelled for round_ in trial.rounds]
+    if not f"{setup.dataset}{setup.network}{trial.method}".isprintable():
+        return "a name cannot be printed"
     numbers = [*vars(setup).values(), *vars(setup.recipe).values(), *sizes]
     if not all(0 <= number < _SIZE for number in numbers if type(number) is int):
         return "a size is negative or beyond all bounds"
     if not 1 <= setup.classes <= _CLASSES:
         return f"it has {setup.classes} classes"
-    if not trial.bought.keys() <= set(range(setup.classes)):
+    if not all(0 <= label < setup.classes for label in trial.bought):
         return "it bought a class that is none"
     if not all(a < b for a, b in pairwise(sizes)):
         return "its labelled set does not grow"
