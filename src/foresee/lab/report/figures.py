@@ -152,7 +152,7 @@ def _png(axes: "Axes") -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     image = io.BytesIO()
-    FigureCanvasAgg(axes.get_figure(root=True)).print_png(image)
+    FigureCanvasAgg(axes.get_figure(root=True)).print_png(image, pil_kwargs={"compress_level": 3})
     return image.getvalue()
 
 

@@ -9,12 +9,11 @@ from joblib import Parallel, cpu_count, delayed
 
 from foresee import files
 from foresee.errors import InputError
-from foresee.lab import store
-from foresee.lab.report import figures, page
+from foresee.lab.report import figures, light, page
 from foresee.lab.report.palette import pens
 from foresee.lab.report.records import csv_files
 from foresee.lab.report.rivals import rivals
-from foresee.lab.report.study import Light, Study, light, methods, studies
+from foresee.lab.report.study import Study, methods, studies
 from foresee.lab.report.tables import tex_files
 
 _SHARE = 32 << 20  # bytes of trials, and studies to draw, that a process of its own is worth
@@ -32,9 +31,10 @@ def read(folder: Path) -> Reading:
     """Read every trial in a store, experiment by experiment; a large one in several processes."""
     jobs = _jobs(sum(map(_size, folder.glob("*/*.jsonl"))) // _SHARE)
     parts = [escape(path.name) for path in sorted(folder.glob("*/"))] if jobs > 1 else ["*"]
-    read_all = Parallel(n_jobs=jobs, batch_size=1)(delayed(_part)(folder, part) for part in parts)
-    left_out = [problem for _, problems in read_all for problem in problems]
-    trials = [trial for found, _ in read_all for trial in found]
+    tasks = (delayed(light.read)(folder, part) for part in parts)
+    read_parts = Parallel(n_jobs=jobs, batch_size=1)(tasks)
+    left_out = [problem for _, problems in read_parts for problem in problems]
+    trials = [trial for found, _ in read_parts for trial in found]
     return Reading(studies(trials, left_out.append), left_out)
 
 
@@ -81,11 +81,6 @@ def write(
     for name, text in texts.items():
         files.write(out / name, text.encode(errors="replace"))  # half a character has no bytes
     return out / "index.html"
-
-
-def _part(folder: Path, part: str) -> tuple[list[Light], list[InputError]]:
-    left_out: list[InputError] = []
-    return [light(trial) for trial in store.trials(folder, left_out.append, part)], left_out
 
 
 def _size(path: Path) -> int:

@@ -3,7 +3,7 @@
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -14,22 +14,13 @@ from PIL import Image
 from foresee.errors import InputError
 from foresee.lab.experiment import Experiment
 from foresee.lab.report import health, measures, published, statistics
+from foresee.lab.report.light import Light, light
 from foresee.lab.report.measures import ACCURACY, COST, GAIN, METRICS, PROMISED, REMAINING
 from foresee.lab.store import Trial
 
 _CLASSES = 100_000
 _SIZE = 2**53  # larger ones are not whole numbers any more once they are floats
 _PIXELS, _BYTES = 20_000_000, 20_000_000  # of a picture; those of `foresee run` have a fiftieth
-
-
-@dataclass(frozen=True)
-class Light(Trial):
-    """A trial without its picks and labels, which can be millions: how often it bought a class.
-
-    A round that chose keeps one pick.
-    """
-
-    bought: Mapping[int, int]
 
 
 class Picture(NamedTuple):
@@ -184,18 +175,6 @@ Skip = Callable[[InputError], object]
 def refuse(problem: InputError) -> None:
     """Leave nothing out."""
     raise problem
-
-
-def light(trial: Trial) -> Light:
-    """Count the labels of a trial, and let go of them and of its picks."""
-    if isinstance(trial, Light):
-        return trial
-    bought: Counter[int] = Counter()
-    for round_ in trial.rounds:
-        bought.update(round_.labels)
-    rounds = tuple(replace(r, picks=r.picks[:1], labels=()) for r in trial.rounds)
-    kept = {part.name: getattr(trial, part.name) for part in fields(Trial)}
-    return Light(**{**kept, "rounds": rounds, "bought": bought})
 
 
 def studies(trials: Iterable[Trial], skip: Skip = refuse) -> list[Study]:
