@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from foresee.lab import loop, methods, paper, report, runner, store
+from foresee.lab import loop, methods, paper, runner, store
 from foresee.lab.experiment import Experiment, Round
+from foresee.lab.report import folder as report
 from scoring import console, seconds
 
 
@@ -55,7 +56,7 @@ def bench_report(folder: Path, seeds: int) -> None:
                 for finished in _made_up(experiment, rng):
                     recorder.append(finished)
     size = sum(path.stat().st_size for path in folder.glob("*/*.jsonl")) / 1e6
-    spent = seconds(lambda: report.write(store.trials(folder), folder.with_name("report")))
+    spent = seconds(lambda: report.write(report.read(folder).studies, folder.with_name("report")))
     console.print(f"report of {len(cells) * seeds} trials, {size:.0f} MB: {spent:.1f} s")
 
 

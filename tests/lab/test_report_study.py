@@ -6,23 +6,19 @@ import pytest
 
 from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Round
-from foresee.lab.report import auc_table
-from foresee.lab.report.caveats import absent, cautions, fit, shortened, unfinished, unhealthy
+from foresee.lab.report.caveats import absent, cautions, missing, shortened
 from foresee.lab.report.measures import (
     ACCURACY,
     COST,
+    GAIN,
     METRICS,
-    areas,
-    aucs,
     curve,
-    gain,
     promises,
-    saturation,
     seconds_per_round,
 )
 from foresee.lab.report.palette import INKS, Pen, pens
-from foresee.lab.report.statistics import Auc
 from foresee.lab.report.study import methods, studies
+from foresee.lab.report.tables import auc_table
 from foresee.lab.store import Trial
 
 TOY = Experiment(
@@ -52,7 +48,7 @@ def trial(
             brier=2 * (1 - value),
             calibration_error=0.1,
             picks=picks,
-            labels=tuple(pick % experiment.classes for pick in picks),
+            labels=tuple(pick % max(1, experiment.classes) for pick in picks),
             seconds=(("train", 2.0), ("test", 0.5), *((("select", 1.0),) if picks else ())),
             train_loss=0.01,
             train_accuracy=1.0,
@@ -90,13 +86,77 @@ def test_experiments_and_methods_stand_in_the_papers_order():
     assert list(found[-1].trials) == methods(found[-1].all) == ["MELL", "BADGE", "mine"]
 
 
-def test_what_must_not_mix_is_refused():
-    with pytest.raises(InputError, match=r"two configurations.*two folders"):
-        studies([trial(seed=0), trial(seed=1, experiment=replace(TOY, budget=0.5))])
-    with pytest.raises(InputError, match=r"same trial \(toy-noshift, MELL, seed 3"):
-        studies([trial(seed=3), trial(seed=3)])
+OTHER = replace(TOY, budget=0.5)
+BAD = {
+    "another configuration": (trial(seed=9, experiment=OTHER), "another configuration than most"),
+    "a seed twice": (trial(seed=1), r"same trial \(toy-noshift, MELL, seed 1"),
+    "labels that do not grow": (trial(seed=9, n_labelled=(10, 10, 10)), "does not grow"),
+    "no size": (trial(seed=9, n_labelled=(10, 20, 10**400)), "beyond all bounds"),
+    "no accuracy": (trial(seed=9, accuracy=(0.1, 2.0, 0.5)), "between 0 and 1"),
+    "less than nothing": (trial(seed=9, accuracy=(0.1, -0.2, 0.5)), "between 0 and 1"),
+    "a class that is none": (trial(seed=9, labels=((0, 7), (1, 1), ())), "bought a class"),
+    "no class": (trial(seed=9, experiment=replace(TOY, dataset="n", classes=0)), "has 0 classes"),
+    "classes without end": (
+        trial(seed=9, experiment=replace(TOY, dataset="n", classes=10**9)),
+        "has 1000000000 classes",
+    ),
+    "a pool without end": (
+        trial(seed=9, experiment=replace(TOY, dataset="n", n_pool=10**400)),
+        "beyond all bounds",
+    ),
+    "half a character": (trial("\ud800", seed=9), "cannot be printed"),
+    "a name of two lines": (
+        trial(seed=9, experiment=replace(TOY, dataset="a\nb")),
+        "cannot be printed",
+    ),
+    "time without end": (trial(seed=9, seconds=((("train", math.inf),),) * 3), "its seconds are"),
+}
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD.values(), ids=BAD)
+def test_one_bad_trial_is_named_and_the_others_stay(bad, reason):
+    good = [trial(seed=0), trial(seed=1), trial("BALD")]
+    with pytest.raises(InputError, match=reason):
+        studies([*good, bad])
+    heard = []
+    (found,) = studies([*good, bad], heard.append)
+    assert {method: [t.seed for t in some] for method, some in found.trials.items()} == {
+        "MELL": [0, 1],
+        "BALD": [0],
+    }
+    assert found.experiment == TOY
+    (problem,) = heard
+    assert str(bad.path) in str(problem)
+
+
+def test_most_trials_decide_the_configuration():
+    heard = []
+    some = [trial(seed=0), trial(seed=1, experiment=OTHER), trial(seed=2, experiment=OTHER)]
+    (found,) = studies(some, heard.append)
+    assert (found.experiment, found.seeds, len(heard)) == (OTHER, [1, 2], 1)
+
+
+def test_no_trial_is_no_report():
     with pytest.raises(InputError, match="foresee run"):
         studies([])
+    heard = []
+    with pytest.raises(InputError, match="foresee run"):
+        studies([trial(accuracy=(2.0,))], heard.append)
+    assert len(heard) == 1
+
+
+def test_experiments_whose_files_would_have_one_name_keep_apart():
+    made = [trial(experiment=replace(TOY, dataset=name)) for name in ("a b", "a_b", "a/b")]
+    found = studies(made)
+    assert [s.experiment.dataset for s in found] == ["a b", "a/b", "a_b"]
+    assert [s.name for s in found] == ["a_b-noshift", "a_b-noshift_", "a_b-noshift__"]
+
+
+def test_picks_are_counted_and_let_go():
+    (kept,) = study(trial()).all
+    assert kept.bought == {0: 2, 1: 2}
+    assert [(len(r.picks), r.labels) for r in kept.rounds] == [(1, ()), (1, ()), (0, ())]
+    assert kept.finished
 
 
 def test_a_curve_is_the_mean_over_the_seeds_that_came_so_far():
@@ -126,12 +186,12 @@ def test_a_gain_is_over_random_with_the_same_seed():
         trial("Random", 0, (0.5, 0.6, 0.7)),
         trial("Random", 1, (0.3, 0.2, 0.4)),
     )
-    above = gain(found, "MELL")
+    above = found.curves[GAIN]["MELL"]
     assert above.seeds == (2, 2, 1)
     assert above.mean == pytest.approx((0, 0.2, 0.2))
     assert above.std[:2] == pytest.approx((0, 0.02**0.5))
-    assert gain(found, "Random").mean == (0, 0, 0)
-    assert gain(study(trial("MELL")), "MELL") is None
+    assert found.curves[GAIN]["Random"].mean == (0, 0, 0)
+    assert study(trial("MELL")).curves[GAIN] == {}
 
 
 def test_areas_are_of_finished_trials_only():
@@ -142,21 +202,22 @@ def test_areas_are_of_finished_trials_only():
         trial("BALD", accuracy=(0.9,)),
         trial("Random", accuracy=(0.5, math.nan, 0.5)),
     )
-    assert areas(found) == {"MELL": {0: pytest.approx(0.6), 1: pytest.approx(0.7)}}
-    assert aucs(found) == {"MELL": (pytest.approx(0.65), pytest.approx(0.005**0.5))}
-    assert areas(found, COST) == {}
+    assert found.areas == {"MELL": {0: pytest.approx(0.6), 1: pytest.approx(0.7)}}
+    assert found.mean_areas == {"MELL": (pytest.approx(0.65), pytest.approx(0.005**0.5))}
+    assert found.costs == found.mean_costs == {}
 
 
 def test_cost_has_an_area_where_it_was_counted():
     found = study(trial(cost=(3.0, 2.0, 1.0)))
-    assert aucs(found, COST)["MELL"].mean == pytest.approx(2.0)
+    assert found.mean_costs["MELL"].mean == pytest.approx(2.0)
 
 
 def test_the_table_for_the_terminal():
-    grid = auc_table([trial(seed=0), trial(seed=1, accuracy=(0.6, 0.7, 0.8)), trial("BALD")])
-    assert grid.columns == ("Experiment", "MELL", "BALD")
-    assert grid.rows == [("toy, no shift", "65.00 ± 7.07", "60.00")]
-    unfinished_only = auc_table([trial(finished=False)])
+    made = [trial(seed=0), trial(seed=1, accuracy=(0.6, 0.7, 0.8)), trial("BALD")]
+    table = auc_table(studies(made))
+    assert table.columns == ("Experiment", "MELL", "BALD")
+    assert table.rows == [("toy, no shift", "65.00 ± 7.07", "60.00")]
+    unfinished_only = auc_table(studies([trial(finished=False)]))
     assert unfinished_only.rows == [("toy, no shift", "–")]
 
 
@@ -166,7 +227,7 @@ def test_saturation_is_measured_against_the_best_of_any_method():
         trial("Random", accuracy=(0.5, 0.7, 0.9)),
         trial("BALD", accuracy=(0.95, 0.95, 0.95)),
     )
-    ninety, ninety_five, ninety_nine = saturation(found)
+    ninety, ninety_five, ninety_nine = found.saturation
     assert (ninety.part, ninety.goal) == (0.9, pytest.approx(0.9))
     assert ninety.labels == {"MELL": pytest.approx(20), "Random": pytest.approx(30), "BALD": 10}
     assert ninety_five.labels["MELL"] == pytest.approx(25)
@@ -200,9 +261,20 @@ def test_what_is_missing():
     found = study(
         trial("MELL", 0), trial("MELL", 1, finished=False), trial("MELL", 2), trial("BALD", 0)
     )
-    assert [(t.method, t.seed) for t in unfinished(found)] == [("MELL", 1)]
+    assert [(t.method, t.seed) for t in found.unfinished] == [("MELL", 1)]
     assert absent(found, ["MELL", "BALD", "Random"]) == {"BALD": [1, 2], "Random": [0, 1, 2]}
-    text = " ".join(c.text for c in cautions([found], ["MELL", "BALD", "Random"]))
+    assert missing(found, ["MELL", "BALD"], []) == [
+        "MELL seed 1 is at 3 of 3 rounds",
+        "BALD seeds 1–2 absent",
+    ]
+    planned = study(trial("MELL", 0), *(trial("MELL", s, (), finished=False) for s in (1, 2, 5)))
+    damage = InputError(f"{trial('MELL', 2).path} is damaged")
+    assert missing(planned, ["MELL"], [damage]) == [
+        "MELL seed 2 left out",
+        "MELL seeds 1, 5 not begun",
+    ]
+    text = " ".join(c.text for c in cautions([found], ["MELL", "BALD", "Random"], left_out=2))
+    assert "2 things were left out of this report" in text
     assert "1 trial is unfinished: in the curves" in text
     assert "5 trials are absent" in text
     assert "fewer than 5 seeds (2)" in text
@@ -255,17 +327,18 @@ def test_a_badly_trained_round_is_found(changes, problem):
     good = [trial(seed=seed) for seed in range(3)]
     bad = trial("BALD")
     bad = replace(bad, rounds=(bad.rounds[0], replace(bad.rounds[1], **changes), bad.rounds[2]))
-    found = [(u.trial.method, u.round.number, u.problem) for u in unhealthy(study(*good, bad))]
+    unhealthy = study(*good, bad).unhealthy
+    found = [(u.trial.method, u.round.number, u.problem) for u in unhealthy]
     assert found == ([("BALD", 1, problem)] if problem else [])
 
 
 def test_networks_that_all_fit_badly_are_one_caution_not_many():
     found = study(*(trial(seed=seed, train_accuracy=(0.7, 0.6, 0.5)) for seed in range(5)))
-    assert unhealthy(found) == []
-    assert fit(found) == 0.6
+    assert found.unhealthy == []
+    assert found.fit == 0.6
     (caution,) = cautions([found], ["MELL"])
     assert "networks fit only 60 % of their training sets" in caution.text
-    assert fit(study(trial(train_accuracy=(None, None, None)))) is None
+    assert study(trial(train_accuracy=(None, None, None))).fit is None
 
 
 def test_every_method_keeps_its_own_pen():
@@ -281,4 +354,3 @@ def test_every_method_keeps_its_own_pen():
 def test_metrics_are_fields_of_a_round():
     (first, *_) = trial().rounds
     assert all(hasattr(first, metric.key) for metric in METRICS)
-    assert Auc(*aucs(study(trial()))["MELL"]).mean == pytest.approx(0.6)

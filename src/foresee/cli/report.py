@@ -12,7 +12,7 @@ from rich.text import Text
 from foresee.cli.console import FOLDER, leave_out, progress_bar, show
 
 if TYPE_CHECKING:
-    from foresee.lab.report.tables import Grid
+    from foresee.lab.report.tables import Table
 
 
 def report(
@@ -29,17 +29,21 @@ def write_report(folder: Path, out: Path) -> None:
     """Write the report and print its table of areas."""
     with progress_bar() as bar:
         task = bar.add_task("reading", total=None)
-        from foresee.lab import report as pages
-        from foresee.lab import store
+        from foresee.lab.report import folder as pages
+        from foresee.lab.report.tables import auc_table
 
-        trials = store.trials(folder, leave_out)
+        found, left_out = pages.read(folder)
+        for problem in left_out:
+            leave_out(problem)
         bar.update(task, description="drawing")
-        page = pages.write(trials, out, lambda done, n: bar.update(task, completed=done, total=n))
-    show(_by_method(pages.auc_table(trials)))
+        page = pages.write(
+            found, out, left_out, lambda done, n: bar.update(task, completed=done, total=n)
+        )
+    show(_by_method(auc_table(found)))
     Console().print(Text(f"report: {page}"), soft_wrap=True)
 
 
-def _by_method(values: "Grid") -> Printed:
+def _by_method(values: "Table") -> Printed:
     """Methods are many and experiments often few: a row for each method fits a terminal."""
     table = Printed(title=values.caption, box=box.SIMPLE_HEAD)
     columns = list(zip(values.columns, *values.rows, strict=True))

@@ -1,36 +1,15 @@
 """What a reader must know before trusting a number: what is missing, and what trained badly."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 from typing import NamedTuple
 
-from foresee.lab.experiment import Round
 from foresee.lab.paper import EXPERIMENTS
 from foresee.lab.report import published, words
-from foresee.lab.report.measures import areas
 from foresee.lab.report.study import Study
-from foresee.lab.store import Trial
 
 FEW_SEEDS = 5
-GUESSING = 0.95  # of log(classes), the loss of a network that learnt nothing
-BEHIND = 0.10  # in train accuracy, under the median of the trials at the same round
 POOR_FIT = 0.90  # median train accuracy
-
-
-def unfinished(study: Study) -> list[Trial]:
-    """The trials that have not come to their last round."""
-    return [trial for trial in study.all if not trial.finished]
-
-
-def not_begun(study: Study) -> dict[str, list[int]]:
-    """Seeds by method that were planned and have no round yet."""
-    waiting: dict[str, list[int]] = defaultdict(list)
-    for trial in study.all:
-        if not trial.rounds:
-            waiting[trial.method].append(trial.seed)
-    return waiting
 
 
 def absent(study: Study, methods: Sequence[str]) -> dict[str, list[int]]:
@@ -44,34 +23,23 @@ def absent(study: Study, methods: Sequence[str]) -> dict[str, list[int]]:
     return gaps
 
 
-class Unhealthy(NamedTuple):
-    """A round whose network is not what the round was meant to measure."""
-
-    study: Study
-    trial: Trial
-    round: Round
-    problem: str
-
-
-def unhealthy(study: Study) -> list[Unhealthy]:
-    """List the rounds whose training went wrong; one such round ruins an AUC.
-
-    Not finite: a loss is NaN or infinite. Plateau: the train loss is that of guessing. Behind: the
-    train accuracy is more than 10 points under the median of all trials at the same round.
-    """
-    usual = _usual_accuracy(study)
-    return [
-        Unhealthy(study, trial, round_, problem)
-        for trial in study.all
-        for round_ in trial.rounds
-        if (problem := _what_is_wrong(round_, study.experiment.classes, usual))
-    ]
-
-
-def fit(study: Study) -> float | None:
-    """Median train accuracy of all rounds; None where it was not recorded."""
-    values = [value for _, value in _train_accuracies(study)]
-    return median(values) if values else None
+def missing(study: Study, methods: Sequence[str], left_out: Sequence[Exception]) -> list[str]:
+    """Name the trials that a reader would look for in vain."""
+    total = study.experiment.rounds + 1
+    found = []
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for trial in study.unfinished:
+        if trial.rounds:
+            here = len(trial.rounds)
+            found.append(f"{trial.method} seed {trial.seed} is at {here} of {total} rounds")
+        elif any(str(trial.path) in str(problem) for problem in left_out):
+            found.append(f"{trial.method} seed {trial.seed} left out")
+        else:
+            waiting[trial.method].append(trial.seed)
+    found += [f"{method}{_seeds(seeds)} not begun" for method, seeds in waiting.items()]
+    for method, seeds in absent(study, methods).items():
+        found.append(f"{method}{_seeds(seeds) if method in study.trials else ''} absent")
+    return found
 
 
 class Caution(NamedTuple):
@@ -81,9 +49,11 @@ class Caution(NamedTuple):
     see: str = ""
 
 
-def cautions(studies: Sequence[Study], methods: Sequence[str]) -> list[Caution]:
+def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0) -> list[Caution]:
     """Say in a sentence each what limits the whole report."""
+    gone = f"{words.some(left_out, 'thing was', 'things were')} left out of this report."
     return [
+        *([Caution(gone, see="left-out")] if left_out else []),
         *_about_training(studies),
         *_about_seeds(studies),
         *_about_gaps(studies, methods),
@@ -129,7 +99,7 @@ def _other_network(study: Study) -> str:
 
 
 def _about_seeds(studies: Sequence[Study]) -> Iterator[Caution]:
-    finished = [max(map(len, by_method.values())) for s in studies if (by_method := areas(s))]
+    finished = [max(map(len, s.areas.values())) for s in studies if s.areas]
     few = [seeds for seeds in finished if seeds < FEW_SEEDS]
     if few:
         yield Caution(
@@ -140,7 +110,7 @@ def _about_seeds(studies: Sequence[Study]) -> Iterator[Caution]:
 
 
 def _about_gaps(studies: Sequence[Study], methods: Sequence[str]) -> Iterator[Caution]:
-    begun = sum(len(unfinished(study)) for study in studies)
+    begun = sum(len(study.unfinished) for study in studies)
     never = sum(len(seeds) for study in studies for seeds in absent(study, methods).values())
     if begun:
         yield Caution(
@@ -157,11 +127,11 @@ def _about_gaps(studies: Sequence[Study], methods: Sequence[str]) -> Iterator[Ca
 
 
 def _about_health(studies: Sequence[Study]) -> Iterator[Caution]:
-    number = sum(len(unhealthy(study)) for study in studies)
+    number = sum(len(study.unhealthy) for study in studies)
     if number:
         yield Caution(f"{words.some(number, 'round')} trained badly.", see="health")
     for study in studies:
-        usual = fit(study)
+        usual = study.fit
         if usual is not None and usual < POOR_FIT:
             yield Caution(
                 f"{study.title}: the networks fit only {words.percent(usual)} of their training "
@@ -169,28 +139,5 @@ def _about_health(studies: Sequence[Study]) -> Iterator[Caution]:
             )
 
 
-def _usual_accuracy(study: Study) -> dict[int, float]:
-    groups: dict[int, list[float]] = defaultdict(list)
-    for number, value in _train_accuracies(study):
-        groups[number].append(value)
-    return {number: median(values) for number, values in groups.items()}
-
-
-def _train_accuracies(study: Study) -> Iterator[tuple[int, float]]:
-    for trial in study.all:
-        for round_ in trial.rounds:
-            if round_.train_accuracy is not None and math.isfinite(round_.train_accuracy):
-                yield round_.number, round_.train_accuracy
-
-
-def _what_is_wrong(round_: Round, classes: int, usual: dict[int, float]) -> str:
-    measured = (round_.train_loss, round_.train_accuracy, round_.accuracy, round_.log_loss)
-    if not all(math.isfinite(value) for value in (*measured, round_.brier) if value is not None):
-        return "not finite"
-    if round_.train_loss is not None and round_.train_loss >= GUESSING * math.log(classes):
-        return "plateau"
-    if round_.train_accuracy is not None:
-        behind = usual[round_.number] - round_.train_accuracy
-        if behind > BEHIND:
-            return f"{100 * behind:.0f} points behind"
-    return ""
+def _seeds(some: Sequence[int]) -> str:
+    return f" seed{'s' * (len(some) > 1)} {words.ranges(some)}"

@@ -2,50 +2,56 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from foresee.lab.report import words
-from foresee.lab.report.measures import (
-    ACCURACY,
-    STAGES,
-    curve,
-    seconds_per_round,
-    shares,
-    usual_share,
-)
+from foresee.lab.report.measures import ACCURACY, STAGES, Curve
 from foresee.lab.report.palette import INKS, STAGE_INKS, Pen
-from foresee.lab.report.study import Study
+from foresee.lab.report.study import Picture, Study
 
 if TYPE_CHECKING:  # drawing is the only part of foresee that waits for matplotlib
     from matplotlib.axes import Axes
 
-Drawing: TypeAlias = Callable[[Study, Mapping[str, Pen]], bytes | None]
 _WIDTH = 5.0  # inches beside the names of the rows
 _ROW = 0.24  # inches
+_TOP = 0.4  # inches
 
 
-def curves(study: Study, pens: Mapping[str, Pen]) -> bytes:
+def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], bytes]]:
+    """Every picture of a study, yet to be drawn, by the first part of its file's name."""
+    some: dict[str, Callable[[], bytes]] = {
+        "curves": partial(curves, study.title, study.curves[ACCURACY], pens)
+    }
+    if times := {m: seconds for m, seconds in study.seconds.items() if sum(seconds.values())}:
+        some["time"] = partial(time, study.title, times)
+    if study.shares:
+        some["balance"] = partial(balance, study.title, study.shares, study.usual_share, pens)
+    if study.pictures:
+        some["picks"] = partial(picks, study.title, study.pictures)
+    return some
+
+
+def draw(some: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
+    """Draw what `drawings` listed."""
+    return {name: drawing() for name, drawing in some.items()}
+
+
+def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen]) -> bytes:
     """Draw the accuracy of every method, mean and one standard deviation over seeds."""
-    from matplotlib.figure import Figure
-
-    axes = Figure(figsize=(6.4, 4.2), layout="constrained", dpi=200).subplots()
-    _dress(axes, study.title)
-    for method, trials in study.trials.items():
-        found = curve(trials, ACCURACY)
-        if found is None:
-            continue
+    axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
+    for method, (n_labelled, _, means, stds) in found.items():
         colour = INKS[pens[method].ink].light
-        mean, std = 100 * np.array(found.mean), 100 * np.nan_to_num(found.std)
-        (line,) = axes.plot(found.n_labelled, mean, color=colour, label=_plain(method), lw=1.6)
+        mean, std = 100 * np.array(means), 100 * np.nan_to_num(stds)
+        (line,) = axes.plot(n_labelled, mean, color=colour, label=_plain(method), lw=1.6)
         if pens[method].dash:
             line.set_dashes(pens[method].dash)
         if len(mean) == 1:
             line.set_marker("o")
-        axes.fill_between(found.n_labelled, mean - std, mean + std, color=colour, alpha=0.13, lw=0)
+        axes.fill_between(n_labelled, mean - std, mean + std, color=colour, alpha=0.13, lw=0)
     axes.set_xlabel("labels")
     axes.set_ylabel("test accuracy, %")
     axes.grid(alpha=0.25)
@@ -54,13 +60,9 @@ def curves(study: Study, pens: Mapping[str, Pen]) -> bytes:
     return _png(axes)
 
 
-def time(study: Study, pens: Mapping[str, Pen]) -> bytes | None:
+def time(title: str, times: Mapping[str, Mapping[str, float]]) -> bytes:
     """Draw the seconds per round of every method, stage after stage."""
-    times = {method: seconds_per_round(trials) for method, trials in study.trials.items()}
-    times = {method: seconds for method, seconds in times.items() if sum(seconds.values())}
-    if not times:
-        return None
-    axes = _rows(study.title, list(times), _ROW * len(times), foot=0.75)
+    axes = _rows(title, list(times), _ROW * len(times), foot=0.75)
     ends = np.zeros(len(times))
     for stage in STAGES:
         spent = np.array([seconds.get(stage, 0.0) for seconds in times.values()])
@@ -76,43 +78,41 @@ def time(study: Study, pens: Mapping[str, Pen]) -> bytes | None:
     return _png(axes)
 
 
-def balance(study: Study, pens: Mapping[str, Pen]) -> bytes | None:
+def balance(
+    title: str,
+    shares: Mapping[str, Sequence[float]],
+    usual: Sequence[float],
+    pens: Mapping[str, Pen],
+) -> bytes:
     """Draw the share of each class among every method's picks, over that of Random or equal ones.
 
     All rows have one scale.
     """
-    known = shares(study)
-    if not known:
-        return None
-    classes = study.experiment.classes
-    usual = usual_share(known, classes)
-    scale = 0.85 / max(max(share) for share in (*known.values(), usual))
-    axes = _rows(study.title, list(known), 1.6 * _ROW * len(known), foot=0.5)
-    edges = np.arange(classes + 1) - 0.5
-    for row, (method, share) in enumerate(known.items()):
+    scale = 0.85 / max(max(share) for share in (*shares.values(), usual))
+    axes = _rows(title, list(shares), 1.6 * _ROW * len(shares), foot=0.5)
+    edges = np.repeat(np.arange(len(usual) + 1) - 0.5, 2)[1:-1]
+    for row, (method, share) in enumerate(shares.items()):
         colour = INKS[pens[method].ink].light
         floor = row + 0.45  # rows are counted downwards
-        drawn = floor - scale * np.array((share, usual))
-        axes.stairs(drawn[0], edges, baseline=floor, fill=True, color=colour, alpha=0.6)
-        axes.stairs(drawn[1], edges, baseline=None, color="black", lw=0.6)
+        drawn = floor - scale * np.repeat((share, usual), 2, axis=1)
+        axes.fill_between(edges, drawn[0], floor, color=colour, alpha=0.6, lw=0)
+        axes.plot(edges, drawn[1], color="black", lw=0.6)
     axes.set_xlim(edges[0], edges[-1])
     axes.locator_params(axis="x", integer=True, nbins=20)
-    line = "of Random" if "Random" in known else "if all were equal"
+    line = "of Random" if "Random" in shares else "if all were equal"
     axes.set_xlabel(f"class; height: share of the picks, line: share {line}")
     return _png(axes)
 
 
-def picks(study: Study, pens: Mapping[str, Pen]) -> bytes | None:
+def picks(title: str, pictures: Mapping[str, Picture]) -> bytes:
     """Draw the first images that every method picked, a row each."""
     strips = {
-        f"{method}, seed {seed}": Image.open(io.BytesIO(data)).convert("RGB")
-        for method, (seed, data) in first_picks(study).items()
+        f"{method}, seed {seed}": Image.open(io.BytesIO(png), formats=["PNG"]).convert("RGB")
+        for method, (seed, png) in pictures.items()
     }
-    if not strips:
-        return None
     height = 4 + max(strip.height for strip in strips.values())
     width = max(strip.width for strip in strips.values())
-    axes = _rows(study.title, list(strips), _WIDTH * height / width * len(strips), foot=0.1)
+    axes = _rows(title, list(strips), _WIDTH * height / width * len(strips), foot=0.1)
     for row, strip in enumerate(strips.values()):
         right, half = strip.width / width, strip.height / height / 2
         axes.imshow(strip, extent=(0, right, row + half, row - half), aspect="auto")
@@ -122,40 +122,10 @@ def picks(study: Study, pens: Mapping[str, Pen]) -> bytes | None:
     return _png(axes)
 
 
-DRAWINGS: dict[str, Drawing] = {"curves": curves, "time": time, "balance": balance, "picks": picks}
-"""Every picture of a study by the first part of its file's name; None where there is no data."""
-
-
-def first_picks(study: Study) -> dict[str, tuple[int, bytes]]:
-    """The seed and the file of the first picture that each method kept."""
-    found = {}
-    for method, trials in study.trials.items():
-        kept = ((trial.seed, data) for trial in trials if (data := _picture(trial.picture)))
-        if first := next(kept, None):
-            found[method] = first
-    return found
-
-
-def _picture(path: Path | None) -> bytes:
-    """Read a picture; what is none counts as absent."""
-    try:
-        data = path.read_bytes() if path else b""
-        Image.open(io.BytesIO(data), formats=["PNG"]).load()
-    except (OSError, SyntaxError):  # Pillow raises the latter for a broken chunk
-        return b""
-    return data
-
-
 def _rows(title: str, names: Sequence[str], height: float, foot: float) -> "Axes":
     """Make room for a row per name, from above; sizes are inches, and long names widen the page."""
-    from matplotlib.figure import Figure
-
-    left, top = 0.2 + 0.1 * max(map(len, names)), 0.4
-    size = (left + _WIDTH + 0.1, foot + height + top)
-    axes = Figure(figsize=size, dpi=200).add_axes(
-        (left / size[0], foot / size[1], _WIDTH / size[0], height / size[1])
-    )
-    _dress(axes, title)
+    left = 0.2 + 0.1 * max(map(len, names))
+    axes = _axes(title, (left + _WIDTH + 0.1, foot + height + _TOP), left, foot)
     axes.set_yticks(range(len(names)), [_plain(name) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.spines[["left"]].set_visible(False)
@@ -164,16 +134,25 @@ def _rows(title: str, names: Sequence[str], height: float, foot: float) -> "Axes
     return axes
 
 
-def _dress(axes: "Axes", title: str) -> None:
+def _axes(
+    title: str, size: tuple[float, float], left: float, foot: float, right: float = 0.1
+) -> "Axes":
+    """One plot under its title, on a page of this size; margins are fixed: to fit them is slow."""
+    from matplotlib.figure import Figure
+
+    width, height = size
+    place = (left / width, foot / height, 1 - (left + right) / width, 1 - (foot + _TOP) / height)
+    axes = Figure(figsize=size, dpi=200).add_axes(place)
     axes.set_title(_plain(title), loc="left")
     axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def _png(axes: "Axes") -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     image = io.BytesIO()
-    FigureCanvasAgg(axes.get_figure(root=True)).print_png(image)
+    FigureCanvasAgg(axes.get_figure(root=True)).print_png(image, pil_kwargs={"compress_level": 3})
     return image.getvalue()
 
 

@@ -1,81 +1,95 @@
 """One HTML file that needs nothing else: text, tables, and the numbers that its script draws."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
-from string import Template
+from functools import cache
 from typing import Any
 
-from foresee.lab.report import detail, overview, words
-from foresee.lab.report.caveats import (
-    BEHIND,
-    FEW_SEEDS,
-    GUESSING,
-    Caution,
-    cautions,
-    shortened,
-    unfinished,
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from foresee.lab.report import (
+    caveats,
+    health,
+    measures,
+    palette,
+    statistics,
+    tables,
+    views,
+    words,
 )
-from foresee.lab.report.markup import e, swatch
-from foresee.lab.report.measures import (
-    GAIN,
-    METRICS,
-    REMAINING,
-    Metric,
-    Tallies,
-    curve,
-    gain,
-    promises,
-)
-from foresee.lab.report.palette import INKS, STAGE_INKS, Pen
-from foresee.lab.report.statistics import SIGNIFICANT
+from foresee.lab.report.measures import ACCURACY, GAIN, METRICS, REMAINING, Metric
+from foresee.lab.report.palette import Pen
+from foresee.lab.report.rivals import Tallies
 from foresee.lab.report.study import Study
 
+_ASKED = (caveats, health, measures, palette, statistics, tables, views, words)
 
-def html(found: Sequence[Study], pens: Mapping[str, Pen], tallies: Tallies) -> str:
+
+def html(
+    found: Sequence[Study],
+    pens: Mapping[str, Pen],
+    tallies: Tallies,
+    left_out: Sequence[Exception] = (),
+) -> str:
     """Fill the template."""
-    known = (METRICS[0], GAIN, *METRICS[1:])
-    used = [metric for metric in known if any(_curves(study, pens, metric) for study in found)]
-    return Template(_file("page.html")).substitute(
-        css=_inks() + _file("page.css"),
-        script=_file("chart.js") + _file("page.js"),
-        data=_json(_data(found, pens, used)),
-        heading=e(_heading(found, pens)),
-        facts=_facts(found),
-        cautions="".join(map(_caution, cautions(found, list(pens)))),
-        auc=overview.auc_tables(found, pens),
-        cost=overview.cost_table(found, pens),
-        rivals=overview.rival_tables(tallies, pens),
-        compared=overview.seeds_compared(found),
-        significant=f"{SIGNIFICANT}",
-        few_seeds=f"{FEW_SEEDS}",
-        guessing=words.percent(GUESSING),
-        behind=f"{100 * BEHIND:.0f}",
-        jumps="".join(f'<option value="{e(s.name)}">{e(s.title)}</option>' for s in found),
-        metrics="".join(f'<option value="{e(m.key)}">{e(m.label)}</option>' for m in used),
-        legend="".join(_key(place, *item) for place, item in enumerate(pens.items())),
-        experiments="".join(detail.experiment(s, pens, i) for i, s in enumerate(found)),
-        health=overview.health_table(found, pens),
-        run=overview.run_table(found),
-        missing=overview.missing_list(found, list(pens)),
+    known = (ACCURACY, GAIN, *METRICS[1:])
+    used = [metric for metric in known if any(study.curves[metric] for study in found)]
+    names = list(pens)
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            found=found,
+            pens=pens,
+            metrics=used,
+            data=_data(found, pens, used),
+            heading=_heading(found, names),
+            facts=_facts(found),
+            cautions=caveats.cautions(found, names, len(left_out)),
+            tallies=tallies,
+            rivalry=any(sum(t) for row in tallies["paper"].values() for t in row.values()),
+            compared=words.span([len(s) for study in found for s in study.areas.values()] or [0]),
+            bad_rounds=[(study, bad) for study in found for bad in study.unhealthy],
+            missing=[
+                (study, parts)
+                for study in found
+                if (parts := caveats.missing(study, names, left_out))
+            ],
+            left_out=list(map(str, left_out)),
+        )
     )
 
 
-def _heading(found: Sequence[Study], pens: Mapping[str, Pen]) -> str:
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("foresee.lab.report")
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.globals.update({module.__name__.rpartition(".")[2]: module for module in _ASKED})
+    made.globals["file"] = lambda name: loader.get_source(made, name)[0]
+    return made
+
+
+def _heading(found: Sequence[Study], names: Sequence[str]) -> str:
     where = found[0].title if len(found) == 1 else words.some(len(found), "experiment")
-    return f"{words.some(len(pens), 'method')} on {where}"
+    return f"{words.some(len(names), 'method')} on {where}"
 
 
-def _facts(found: Sequence[Study]) -> str:
+def _facts(found: Sequence[Study]) -> dict[str, str]:
     trials = [trial for study in found for trial in study.all]
-    finished = len(trials) - sum(len(unfinished(study)) for study in found)
+    finished = len(trials) - sum(len(study.unfinished) for study in found)
     seconds = sum(s for t in trials for r in t.rounds for _, s in r.seconds)
-    facts = {
+    return {
         "Trials": f"{words.count(finished)} of {words.count(len(trials))} finished",
         "Seeds": words.span([len(study.seeds) for study in found]),
         "Network": _joined(study.experiment.network for study in found),
-        "Training": _joined(shortened(study) or "full" for study in found),
+        "Training": _joined(caveats.shortened(study) or "full" for study in found),
         "Device": _joined(t.header.get("device", "") for t in trials),
         "Computing": words.duration(seconds),
         "Versions": _joined(
@@ -84,23 +98,10 @@ def _facts(found: Sequence[Study]) -> str:
             for name, number in (trial.header.get("versions") or {}).items()
         ),
     }
-    return "".join(f"<div><dt>{k}</dt><dd>{e(v)}</dd></div>" for k, v in facts.items() if v)
-
-
-def _caution(caution: Caution) -> str:
-    link = f' <a href="#{caution.see}">Which?</a>' if caution.see else ""
-    return f"<li>{e(caution.text)}{link}</li>"
 
 
 def _joined(values: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(value for value in values if value))
-
-
-def _key(place: int, method: str, pen: Pen) -> str:
-    return (
-        f'<button type="button" class="key" data-method="{place}" aria-pressed="true">'
-        f"{swatch(pen)}{e(method)}</button>"
-    )
+    return ", ".join(dict.fromkeys(str(value) for value in values if value))
 
 
 def _data(found: Sequence[Study], pens: Mapping[str, Pen], used: Sequence[Metric]) -> Any:
@@ -122,9 +123,9 @@ def _data(found: Sequence[Study], pens: Mapping[str, Pen], used: Sequence[Metric
                 "title": study.title,
                 "curves": {m.key: _curves(study, pens, m) for m in (*used, REMAINING)},
                 "promises": [
-                    [place, *(_short(number) for number in point)]
+                    [place, point.n_labelled, _short(point.promised), _short(point.fell)]
                     for place, method in enumerate(pens)
-                    for point in promises(study.trials.get(method, ()))
+                    for point in study.promises.get(method, ())
                 ],
             }
             for study in found
@@ -132,41 +133,20 @@ def _data(found: Sequence[Study], pens: Mapping[str, Pen], used: Sequence[Metric
     }
 
 
-def _curves(study: Study, methods: Iterable[str], metric: Metric) -> list[dict[str, Any]]:
-    curves = []
-    for place, method in enumerate(methods):
-        trials = study.trials.get(method, ())
-        if found := gain(study, method) if metric == GAIN else curve(trials, metric):
-            curves.append(
-                {
-                    "method": place,
-                    "x": found.n_labelled,
-                    "n": found.seeds,
-                    "mean": [_short(value) for value in found.mean],
-                    "sd": [_short(value) for value in found.std],
-                }
-            )
-    return curves
+def _curves(study: Study, names: Iterable[str], metric: Metric) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": place,
+            "x": curve.n_labelled,
+            "n": curve.seeds,
+            "mean": list(map(_short, curve.mean)),
+            "sd": list(map(_short, curve.std)),
+        }
+        for place, method in enumerate(names)
+        if (curve := study.curves[metric].get(method))
+    ]
 
 
 def _short(value: float) -> float | None:
     """Five digits are more than a screen shows; JSON has no NaN."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
-def _json(data: Any) -> str:
-    """No text can end the script element that holds it."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _inks() -> str:
-    def block(ground: str) -> str:
-        inks = [f"--ink-{i}:{getattr(ink, ground)}" for i, ink in enumerate(INKS)]
-        inks += [f"--stage-{name}:{getattr(ink, ground)}" for name, ink in STAGE_INKS.items()]
-        return f":root{{{';'.join(inks)}}}"
-
-    return f"{block('light')}\n@media (prefers-color-scheme: dark){{{block('dark')}}}\n"
-
-
-def _file(name: str) -> str:
-    return (files("foresee.lab.report") / name).read_text(encoding="utf-8")

@@ -4,30 +4,21 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, TypeAlias
 
 from foresee.lab.report import published
-from foresee.lab.report.caveats import unhealthy
-from foresee.lab.report.measures import (
-    ACCURACY,
-    COST,
-    METRICS,
-    PROMISED,
-    REMAINING,
-    STAGES,
-    Metric,
-    Tallies,
-    areas,
-    curve,
-    gain,
-    saturation,
-    seconds_per_round,
-)
-from foresee.lab.report.statistics import effective_classes, mean_std, paired
+from foresee.lab.report.measures import GAIN, METRICS, PROMISED, REMAINING
+from foresee.lab.report.rivals import Tallies
+from foresee.lab.report.statistics import Auc
 from foresee.lab.report.study import Study
+from foresee.lab.report.tables import stages
 
 Row: TypeAlias = tuple[Any, ...]
+_CURVES = {GAIN: "accuracy_above_random"}
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_UNKNOWN = Auc(math.nan, math.nan)
 
 
 def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
@@ -35,6 +26,7 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
     who = ("experiment", "dataset", "shift", "method")
     auc = (*who, "seeds", "mean_auc", "std_auc", "paper_mean_auc", "paper_std_auc")
     per_method = ("experiment", "method")
+    shown = stages(found)
     tables: dict[str, tuple[Sequence[str], Iterable[Row]]] = {
         "auc.csv": (auc, _each(found, _aucs)),
         "cost.csv": ((*who, "seeds", "mean_cost", "std_cost"), _each(found, _costs)),
@@ -50,7 +42,7 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
             ("experiment", "part_of_best", "accuracy", "method", "labels"),
             _each(found, _saturation),
         ),
-        "time.csv": ((*per_method, *STAGES, "total"), _each(found, _times)),
+        "time.csv": ((*per_method, *shown, "total"), _each(found, partial(_times, shown))),
         "balance.csv": (
             (*per_method, "class", "picks", "share", "effective_classes"),
             _each(found, _balance),
@@ -77,21 +69,20 @@ def _each(found: Sequence[Study], rows: Callable[[Study], Iterator[Row]]) -> Ite
 
 
 def _aucs(study: Study) -> Iterator[Row]:
-    dataset, shift = study.experiment.dataset, study.experiment.shift
-    for row in _areas(study, ACCURACY, scale=100):
-        theirs = published.aucs().get((dataset.lower(), shift, row[2]), (math.nan, math.nan))
-        yield *row, *theirs
+    setup = study.experiment
+    for method, auc in study.mean_areas.items():
+        theirs = published.aucs().get((setup.dataset.lower(), setup.shift, method), _UNKNOWN)
+        spread = (100 * auc.mean, 100 * auc.std)
+        yield setup.dataset, _shift(study), method, len(study.areas[method]), *spread, *theirs
 
 
 def _costs(study: Study) -> Iterator[Row]:
-    yield from _areas(study, COST, scale=1)
+    for method, cost in study.mean_costs.items():
+        yield study.experiment.dataset, _shift(study), method, len(study.costs[method]), *cost
 
 
-def _areas(study: Study, metric: Metric, scale: int) -> Iterator[Row]:
-    where = (study.experiment.dataset, "shift" if study.experiment.shift else "none")
-    for method, by_seed in areas(study, metric).items():
-        mean, std = mean_std(by_seed.values())
-        yield *where, method, len(by_seed), scale * mean, scale * std
+def _shift(study: Study) -> str:
+    return "shift" if study.experiment.shift else "none"
 
 
 def _wtl(tallies: Tallies) -> Iterator[Row]:
@@ -102,56 +93,52 @@ def _wtl(tallies: Tallies) -> Iterator[Row]:
 
 
 def _pairs(study: Study) -> Iterator[Row]:
-    by_method = areas(study)
-    for one, other in combinations(by_method, 2):
-        if result := paired(by_method[one], by_method[other]):
+    for one, other in combinations(study.areas, 2):
+        if result := study.paired.get((one, other)):
             yield one, other, result.seeds, 100 * result.difference, result.p
 
 
 def _saturation(study: Study) -> Iterator[Row]:
-    for level in saturation(study):
+    for level in study.saturation:
         for method, labels in level.labels.items():
             yield level.part, level.goal, method, labels
 
 
-def _times(study: Study) -> Iterator[Row]:
-    for method, trials in study.trials.items():
-        seconds = seconds_per_round(trials)
-        yield method, *(seconds.get(stage) for stage in STAGES), sum(seconds.values())
+def _times(stages: Sequence[str], study: Study) -> Iterator[Row]:
+    for method, seconds in study.seconds.items():
+        yield method, *(seconds.get(stage) for stage in stages), sum(seconds.values())
 
 
 def _balance(study: Study) -> Iterator[Row]:
     for method, counts in study.picked.items():
-        if total := sum(counts):
-            effective = effective_classes(counts)
-            for label, count in enumerate(counts):
-                yield method, label, count, count / total, effective
+        for label, (count, share) in enumerate(zip(counts, study.shares[method], strict=True)):
+            yield method, label, count, share, study.effective_classes[method]
 
 
 def _curves(study: Study) -> Iterator[Row]:
-    for method, trials in study.trials.items():
-        for metric in (*METRICS, PROMISED, REMAINING):
-            if found := curve(trials, metric):
+    for method in study.trials:
+        for metric in (*METRICS, PROMISED, REMAINING, GAIN):
+            if found := study.curves[metric].get(method):
                 for point in zip(*found, strict=True):
-                    yield method, metric.key, *point
-        if above := gain(study, method):
-            for point in zip(*above, strict=True):
-                yield method, "accuracy_above_random", *point
+                    yield method, _CURVES.get(metric, metric.key), *point
 
 
 def _health(study: Study) -> Iterator[Row]:
-    for bad in unhealthy(study):
-        at = bad.round
-        where = (bad.trial.method, bad.trial.seed, at.number, at.n_labelled)
-        yield *where, at.train_accuracy, at.train_loss, bad.problem
+    for trial, at, problem in study.unhealthy:
+        where = (trial.method, trial.seed, at.number, at.n_labelled)
+        yield *where, at.train_accuracy, at.train_loss, problem
 
 
 def _text(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """Empty cells stand for what is not known."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    for row in rows:
-        unknown = (isinstance(cell, float) and math.isnan(cell) for cell in row)
-        writer.writerow("" if no else cell for cell, no in zip(row, unknown, strict=True))
+    writer.writerows(map(_cell, row) for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Leave empty what is not known, and keep names from being taken for formulas."""
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

@@ -1,23 +1,34 @@
-"""The paper's numbers: area under the learning curve, and who wins against whom."""
+"""The paper's numbers: area under the learning curve, and who wins against whom.
+
+SciPy takes half a second to load, and whoever only draws does without.
+"""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
-from scipy.integrate import simpson
-from scipy.stats import entropy, ttest_1samp
 
 SIGNIFICANT = 0.05
-T = TypeVar("T")
 
 
 def area_under_curve(n_labelled: Sequence[int], accuracy: Sequence[float]) -> float:
-    """Composite Simpson's rule over the labelled-set size, divided by the labels bought.
+    """Mean height of a learning curve: composite Simpson's rule, divided by the labels bought.
+
+    Args:
+        n_labelled: labelled-set sizes [k], ascending, at least two.
+        accuracy: what was measured at each of them [k].
+
+    Returns:
+        The area over the width, on the scale of ``accuracy``.
 
     >>> round(area_under_curve([100, 150, 200], [0.5, 0.7, 0.8]), 4)
     0.6833
     """
+    from scipy.integrate import simpson
+
     return float(simpson(accuracy, x=n_labelled)) / (n_labelled[-1] - n_labelled[0])
 
 
@@ -35,7 +46,7 @@ def mean_std(values: Collection[float]) -> Auc:
     Auc(mean=2.0, std=1.0)
     """
     array = np.fromiter(values, float)
-    with np.errstate(invalid="ignore"):  # an infinite loss has an infinite mean and no deviation
+    with np.errstate(all="ignore"):  # an infinite loss has an infinite mean and no deviation
         std = float(array.std(ddof=1)) if len(array) > 1 else math.nan
         return Auc(float(array.mean()), std)
 
@@ -48,14 +59,52 @@ class Tally(NamedTuple):
     losses: int
 
 
-def win_tie_loss(aucs: Mapping[str, Mapping[str, Auc]], method: str) -> dict[str, Tally]:
-    """Compare ``method`` with every other over the experiments in ``aucs[experiment][method]``.
+def tally(verdicts: Iterable[int | None]) -> Tally:
+    """Count verdicts: 1 won, 0 tied, -1 lost, None does not count.
 
-    The paper's rule: a method wins if its mean − sd is above the other's mean + sd; if neither
-    does, they tie. Experiments that one of the two did not finish do not count, nor do those with
-    one seed, which have no sd.
+    >>> tally([1, 1, 0, None])
+    Tally(wins=2, ties=1, losses=0)
     """
-    return _tallies(aucs, method, _verdict)
+    counts = Counter(verdicts)
+    return Tally(counts[1], counts[0], counts[-1])
+
+
+def verdict(ours: Auc, theirs: Auc) -> int | None:
+    """Compare two methods by the paper's rule; None where one seed has no deviation.
+
+    >>> verdict(Auc(90.0, 1.0), Auc(87.0, 1.0)), verdict(Auc(90.0, 1.0), Auc(89.0, 1.0))
+    (1, 0)
+    """
+    if math.isnan(ours.std) or math.isnan(theirs.std):
+        return None
+    return _beats(ours, theirs) - _beats(theirs, ours)
+
+
+def win_tie_loss(aucs: Mapping[str, Mapping[str, Auc]], method: str) -> dict[str, Tally]:
+    """Compare a method with every other, by the paper's rule.
+
+    A method wins an experiment if its mean − sd is above the other's mean + sd; if neither does,
+    they tie. Experiments that one of the two did not finish do not count, nor do those with one
+    seed, which have no sd.
+
+    Args:
+        aucs: mean and deviation by experiment, then by method.
+        method: whose wins are counted.
+
+    Returns:
+        Wins, ties and losses by the other method, in alphabetical order.
+
+    >>> aucs = {"digits": {"MELL": Auc(85.1, 1.6), "Random": Auc(81.6, 1.8)}}
+    >>> win_tie_loss(aucs, "MELL")
+    {'Random': Tally(wins=1, ties=0, losses=0)}
+    """
+    others = sorted({name for row in aucs.values() for name in row} - {method})
+    return {
+        other: tally(
+            verdict(row[method], row[other]) for row in aucs.values() if {method, other} <= set(row)
+        )
+        for other in others
+    }
 
 
 class Paired(NamedTuple):
@@ -65,6 +114,11 @@ class Paired(NamedTuple):
     difference: float
     p: float
 
+    @property
+    def verdict(self) -> int:
+        """Whoever has the higher mean wins where p < 0.05."""
+        return 0 if self.p >= SIGNIFICANT else 1 if self.difference > 0 else -1
+
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paired | None:
     """Two-sided paired t-test of two methods' AUCs by seed; None with fewer than two in common.
@@ -72,6 +126,8 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paired | N
     >>> paired({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.89, 3: 0.5}).seeds
     3
     """
+    from scipy.stats import ttest_1samp
+
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
@@ -83,15 +139,14 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paired | N
     return Paired(len(seeds), float(gaps.mean()), p)
 
 
-def paired_win_tie_loss(
-    areas: Mapping[str, Mapping[str, Mapping[int, float]]], method: str
-) -> dict[str, Tally]:
-    """Compare as `win_tie_loss` does, by the paired test over ``areas[experiment][method][seed]``.
-
-    A method wins where its mean is higher and p < 0.05. Experiments where the two share fewer than
-    two seeds do not count.
-    """
-    return _tallies(areas, method, _paired_verdict)
+def pairs(areas: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Paired]:
+    """Test every two methods of ``areas[method][seed]`` once; a pair is found either way round."""
+    found = {}
+    for one, other in combinations(areas, 2):
+        if result := paired(areas[one], areas[other]):
+            found[one, other] = result
+            found[other, one] = result._replace(difference=-result.difference)
+    return found
 
 
 def labels_needed(n_labelled: Sequence[int], accuracy: Sequence[float], goal: float) -> float:
@@ -115,33 +170,10 @@ def effective_classes(counts: Collection[float]) -> float:
     >>> round(effective_classes([50, 50, 0]), 6)
     2.0
     """
+    from scipy.stats import entropy
+
     return float(np.exp(entropy(np.fromiter(counts, float))))
-
-
-def _tallies(
-    rows: Mapping[str, Mapping[str, T]], method: str, verdict: Callable[[T, T], int | None]
-) -> dict[str, Tally]:
-    others = sorted({name for row in rows.values() for name in row} - {method})
-    tallies = {}
-    for other in others:
-        pairs = [(row[method], row[other]) for row in rows.values() if {method, other} <= set(row)]
-        verdicts = [verdict(ours, theirs) for ours, theirs in pairs]
-        tallies[other] = Tally(verdicts.count(1), verdicts.count(0), verdicts.count(-1))
-    return tallies
-
-
-def _verdict(ours: Auc, theirs: Auc) -> int | None:
-    if math.isnan(ours.std) or math.isnan(theirs.std):
-        return None
-    return _beats(ours, theirs) - _beats(theirs, ours)
 
 
 def _beats(one: Auc, other: Auc) -> bool:
     return one.mean - one.std > other.mean + other.std
-
-
-def _paired_verdict(ours: Mapping[int, float], theirs: Mapping[int, float]) -> int | None:
-    result = paired(ours, theirs)
-    if result is None:
-        return None
-    return 0 if result.p >= SIGNIFICANT else 1 if result.difference > 0 else -1

@@ -5,20 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foresee.lab.report import published, words
-from foresee.lab.report.caveats import unhealthy
-from foresee.lab.report.measures import (
-    COST,
-    STAGES,
-    Tallies,
-    aucs,
-    saturation,
-    seconds_per_round,
-    shares,
-    usual_share,
-)
-from foresee.lab.report.statistics import effective_classes
-from foresee.lab.report.study import Study, methods, studies
-from foresee.lab.store import Trial
+from foresee.lab.report.measures import STAGES
+from foresee.lab.report.rivals import Tallies
+from foresee.lab.report.study import Study, methods
 
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -34,7 +23,7 @@ _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-class Grid(NamedTuple):
+class Table(NamedTuple):
     """What a table shows, its columns and its rows; the first ``names`` columns are names."""
 
     caption: str
@@ -43,9 +32,16 @@ class Grid(NamedTuple):
     names: int = 1
 
 
-def auc_table(trials: Sequence[Trial]) -> Grid:
+def auc_table(found: Sequence[Study]) -> Table:
     """AUC × 100, mean ± sd over the seeds that finished: experiments by methods."""
-    return _auc(studies(trials), methods(trials), "AUC × 100, mean ± sd over seeds")
+    names = methods(trial for study in found for trial in study.all)
+    return _auc(found, names, "AUC × 100, mean ± sd over seeds")
+
+
+def stages(found: Sequence[Study]) -> list[str]:
+    """The columns of the times: "score" only where it was told apart from "select"."""
+    known = {stage for study in found for seconds in study.seconds.values() for stage in seconds}
+    return [stage for stage in STAGES if stage != "score" or stage in known]
 
 
 def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) -> dict[str, str]:
@@ -56,7 +52,7 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
         for shift, caption in ((False, "no shift"), (True, "shift"))
         if (group := [study for study in found if study.experiment.shift is shift])
     ]
-    grids = {
+    tables = {
         "auc.tex": auc,
         "cost.tex": [_cost(found, names)],
         "win_tie_loss.tex": list(_win_tie_loss(tallies)),
@@ -65,7 +61,7 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
         "balance.tex": [_balance(found)],
         "health.tex": [_health(found)],
     }
-    return {name: _tex(some) for name, some in grids.items() if any(grid.rows for grid in some)}
+    return {name: _tex(some) for name, some in tables.items() if any(table.rows for table in some)}
 
 
 def moved_text(share: list[float], usual: list[float]) -> str:
@@ -86,30 +82,33 @@ def labels_text(labels: float, study: Study, method: str) -> str:
 
 def _auc(
     found: Sequence[Study], names: Sequence[str], caption: str, with_paper: bool = False
-) -> Grid:
+) -> Table:
     rows = []
     for study in found:
-        row = {name: words.plus_minus(100 * a.mean, 100 * a.std) for name, a in aucs(study).items()}
+        row = {
+            name: words.plus_minus(100 * a.mean, 100 * a.std)
+            for name, a in study.mean_areas.items()
+        }
         rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
         where = (study.experiment.dataset.lower(), study.experiment.shift)
         theirs = [published.aucs().get((*where, name)) for name in names if with_paper]
         if any(theirs):
             cells = (words.plus_minus(*auc) if auc else words.ABSENT for auc in theirs)
             rows.append(("in the paper", *cells))
-    return Grid(caption, ("Experiment", *names), rows)
+    return Table(caption, ("Experiment", *names), rows)
 
 
-def _cost(found: Sequence[Study], names: Sequence[str]) -> Grid:
+def _cost(found: Sequence[Study], names: Sequence[str]) -> Table:
     rows = []
     for study in found:
-        if row := {name: words.plus_minus(*cost, 3) for name, cost in aucs(study, COST).items()}:
+        if row := {name: words.plus_minus(*cost, 3) for name, cost in study.mean_costs.items()}:
             rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
-    return Grid(
+    return Table(
         "mean cost over the labels bought, mean ± sd over seeds", ("Experiment", *names), rows
     )
 
 
-def _win_tie_loss(tallies: Tallies) -> Iterable[Grid]:
+def _win_tie_loss(tallies: Tallies) -> Iterable[Table]:
     rules = {"paper": "mean ± sd", "paired": "a paired t-test over seeds, p < 0.05"}
     for rule, by_method in tallies.items():
         caption = f"wins/ties/losses of the row against the column by {rules[rule]}"
@@ -117,73 +116,70 @@ def _win_tie_loss(tallies: Tallies) -> Iterable[Grid]:
             (one, *("" if one == other else "/".join(map(str, row[other])) for other in by_method))
             for one, row in by_method.items()
         ]
-        yield Grid(caption, ("", *by_method), rows)
+        yield Table(caption, ("", *by_method), rows)
 
 
-def _saturation(found: Sequence[Study], names: Sequence[str]) -> Grid:
+def _saturation(found: Sequence[Study], names: Sequence[str]) -> Table:
     rows = []
     for study in found:
-        for level in saturation(study):
+        for level in study.saturation:
             cells = {
                 name: labels_text(labels, study, name) for name, labels in level.labels.items()
             }
             goal = (words.percent(level.part), words.percent(level.goal, 1))
             rows.append((study.title, *goal, *(cells.get(name, words.ABSENT) for name in names)))
     columns = ("Experiment", "Of the best", "Accuracy", *names)
-    return Grid("labels needed for a part of the best accuracy", columns, rows)
+    return Table("labels needed for a part of the best accuracy", columns, rows)
 
 
-def _time(found: Sequence[Study]) -> Grid:
+def _time(found: Sequence[Study]) -> Table:
+    shown = stages(found)
     rows = []
     for study in found:
-        for name, trials in study.trials.items():
-            seconds = seconds_per_round(trials)
-            cells = (words.digits(seconds[s]) if s in seconds else words.ABSENT for s in STAGES)
+        for name, seconds in study.seconds.items():
+            cells = (words.digits(seconds[s]) if s in seconds else words.ABSENT for s in shown)
             rows.append((study.title, name, *cells, words.digits(sum(seconds.values()))))
-    columns = ("Experiment", "Method", *STAGES, "total")
-    return Grid("seconds per round", columns, rows, names=2)
+    return Table("seconds per round", ("Experiment", "Method", *shown, "total"), rows, names=2)
 
 
-def _balance(found: Sequence[Study]) -> Grid:
+def _balance(found: Sequence[Study]) -> Table:
     rows = []
     for study in found:
-        classes, known = study.experiment.classes, shares(study)
-        usual = usual_share(known, classes)
-        for name, share in known.items():
-            effective = f"{effective_classes(share):.1f} of {classes}"
-            rows.append((study.title, name, effective, moved_text(share, usual)))
+        for name, share in study.shares.items():
+            effective = f"{study.effective_classes[name]:.1f} of {study.experiment.classes}"
+            rows.append((study.title, name, effective, moved_text(share, study.usual_share)))
     caption = "classes among the picks: as many equally frequent ones are as diverse; part of the"
     caption += " picks that went to other classes than Random's, or than equal shares without it"
-    return Grid(caption, ("Experiment", "Method", "Effective classes", "Moved"), rows, names=2)
+    return Table(caption, ("Experiment", "Method", "Effective classes", "Moved"), rows, names=2)
 
 
-def _health(found: Sequence[Study]) -> Grid:
+def _health(found: Sequence[Study]) -> Table:
     rows = []
     for study in found:
-        for _, trial, at, problem in unhealthy(study):
-            train = math.nan if at.train_accuracy is None else at.train_accuracy
-            loss = math.nan if at.train_loss is None else at.train_loss
-            measured = (words.percent(train, 1), words.digits(loss), words.percent(at.accuracy, 1))
+        for bad in study.unhealthy:
+            trial, at, problem = bad
             where = (str(trial.seed), str(at.number), words.count(at.n_labelled))
-            rows.append((study.title, trial.method, problem, *where, *measured))
+            train = (words.percent(bad.train_accuracy, 1), words.digits(bad.train_loss))
+            accuracy = words.percent(at.accuracy, 1)
+            rows.append((study.title, trial.method, problem, *where, *train, accuracy))
     columns = ("Experiment", "Method", "Problem", "Seed", "Round", "Labels")
     measures = ("Train accuracy", "Train loss", "Test accuracy")
-    return Grid("badly trained rounds", (*columns, *measures), rows, names=3)
+    return Table("badly trained rounds", (*columns, *measures), rows, names=3)
 
 
-def _tex(grids: Iterable[Grid]) -> str:
-    return "\n".join(map(_tabular, grids))
+def _tex(tables: Iterable[Table]) -> str:
+    return "\n".join(map(_tabular, tables))
 
 
-def _tabular(grid: Grid) -> str:
-    alignment = "l" * grid.names + "r" * (len(grid.columns) - grid.names)
-    lines = (" & ".join(map(_escape, row)) + r" \\" for row in grid.rows)
+def _tabular(table: Table) -> str:
+    alignment = "l" * table.names + "r" * (len(table.columns) - table.names)
+    lines = (" & ".join(map(_escape, row)) + r" \\" for row in table.rows)
     return "\n".join(
         (
-            f"% {grid.caption}; needs \\usepackage{{booktabs}}",
+            f"% {table.caption}; needs \\usepackage{{booktabs}}",
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-            " & ".join(map(_escape, grid.columns)) + r" \\",
+            " & ".join(map(_escape, table.columns)) + r" \\",
             r"\midrule",
             *lines,
             r"\bottomrule",

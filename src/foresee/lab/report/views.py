@@ -1,0 +1,112 @@
+"""What the page's templates ask of a study beside its numbers: words, leaders, sums."""
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from foresee.lab.report import caveats, published, words
+from foresee.lab.report.measures import ACCURACY, STAGES
+from foresee.lab.report.statistics import Auc, Tally, verdict
+from foresee.lab.report.study import Picture, Study
+
+BAD_ROUNDS = 50  # as many as can still be read
+FEW_CLASSES = 20  # as many bars as can be told apart
+
+
+def devices(study: Study) -> str:
+    """Where its trials ran."""
+    return ", ".join(sorted({str(t.header["device"]) for t in study.all if t.header.get("device")}))
+
+
+def paper_auc(study: Study, method: str) -> Auc | None:
+    """The paper's own figure, in per cent."""
+    setup = study.experiment
+    return published.aucs().get((setup.dataset.lower(), setup.shift, method))
+
+
+def leaders(row: Mapping[str, Auc]) -> set[str]:
+    """The best mean, and those it does not beat by the paper's rule."""
+    best = max(row, key=lambda method: row[method].mean, default=None)
+    if best is None:
+        return set()
+    return {best} | {other for other in row if verdict(row[best], row[other]) == 0}
+
+
+def percent(auc: Auc) -> Auc:
+    """The same in per cent."""
+    return Auc(100 * auc.mean, 100 * auc.std)
+
+
+def tilt(tally: Tally) -> float:
+    """From -1, all lost, to 1, all won."""
+    return (tally.wins - tally.losses) / max(1, sum(tally))
+
+
+def about(study: Study) -> str:
+    """Its sizes and its training, in a line."""
+    setup = study.experiment
+    bought = f"{setup.rounds} × {words.count(setup.n_query)}"
+    parts = (
+        f"{setup.classes} classes",
+        f"{words.count(setup.n_seed)} labels, then {bought} of {words.count(setup.n_pool)}",
+        words.some(len(study.seeds), "seed"),
+        ", ".join(filter(None, (setup.network, caveats.shortened(study)))),
+        "" if study.fit is None else f"train accuracy {words.percent(study.fit, 1)} (median)",
+    )
+    return " · ".join(filter(None, parts))
+
+
+def seeds_note(study: Study) -> str:
+    """How many seeds its curves are means of."""
+    numbers = [n for curve in study.curves[ACCURACY].values() for n in curve.seeds]
+    if not numbers:
+        return "No round is finished yet."
+    band = " The band is ± 1 standard deviation." if max(numbers) > 1 else ""
+    uneven = min(numbers) != max(numbers)
+    how = ", as many as have come so far at each point" if uneven else ""
+    seeds = "1 seed" if max(numbers) == 1 else f"Mean over {words.span(numbers)} seeds{how}"
+    return f"{seeds}.{band}"
+
+
+def fewest(labels: Mapping[str, float]) -> float:
+    """The least that any method needed; NaN where none got there."""
+    return min((n for n in labels.values() if not math.isnan(n)), default=math.nan)
+
+
+def goals(study: Study) -> list[tuple[str, str]]:
+    """Each part of the best accuracy, and what it is."""
+    return [(words.percent(s.part), words.percent(s.goal, 1)) for s in study.saturation]
+
+
+class Times(NamedTuple):
+    """The seconds of every method that recorded some, their stages, and how they are written."""
+
+    rows: dict[str, dict[str, float]]
+    stages: list[str]
+    longest: float
+    places: int
+
+
+def times(study: Study) -> Times | None:
+    """Seconds per round; None where nothing took any time."""
+    rows = {method: seconds for method, seconds in study.seconds.items() if seconds}
+    longest = max((sum(seconds.values()) for seconds in rows.values()), default=0.0)
+    if not longest:
+        return None
+    stages = [stage for stage in STAGES if any(stage in seconds for seconds in rows.values())]
+    return Times(rows, stages, longest, places=2 if longest > 1 else 4)
+
+
+def kept(study: Study) -> tuple[float, float] | None:
+    """What was promised and what came, on average."""
+    points = [point for points in study.promises.values() for point in points]
+    if not points:
+        return None
+    _, promised, fell = (sum(column) / len(points) for column in zip(*points, strict=True))
+    return promised, fell
+
+
+def source(picture: Picture) -> str:
+    """The address of an image that is in the page itself."""
+    return f"data:image/png;base64,{base64.b64encode(picture.png).decode()}"
