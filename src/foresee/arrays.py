@@ -1,5 +1,6 @@
 """The one door for what people bring: rows by position, numbers as torch and NumPy read them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +16,22 @@ def tensor(values: Any) -> Tensor:
     """Numbers as a tensor without history, on the device they are on.
 
     Memory is shared where torch can read it: arrays that are read-only, strided backwards, of
-    foreign byte order or of more than 64 bits are copied.
+    foreign byte order or of more than 64 bits are copied. Sparse matrices are made dense, the items
+    of a list are stacked.
 
     >>> tensor(np.arange(3, dtype=">f4")[::-1])
     tensor([2., 1., 0.])
     """
     if isinstance(values, Tensor):
         return values.detach()
-    array = np.asarray(values)
+    try:
+        if isinstance(values, list) and values and isinstance(values[0], Tensor):
+            return torch.stack(values).detach()
+        array = np.asarray(values.toarray() if hasattr(values, "toarray") else values)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"rows must be of one shape: pad or resize them ({str(error).splitlines()[0]})"
+        ) from error
     if array.dtype.kind not in "biufc":
         raise InputError(f"numbers were expected, got {type(values).__name__} of {array.dtype}")
     readable = array.dtype.isnative and array.itemsize <= 8 and array.flags.carray
@@ -40,8 +49,8 @@ def numpy(values: Any) -> NDArray[Any]:
 def rows(name: str, inputs: Any) -> Any:
     """Inputs that are indexed by position, with slices and with arrays of positions.
 
-    Arrays and tensors are left as they are; pandas objects, sparse matrices, lists and Datasets
-    become `Rows`, whose parts are of the same kind as the whole.
+    Arrays and tensors are left as they are; pandas objects, sparse matrices, lists, Datasets and
+    dicts of columns become `Rows`, whose parts are of the same kind as the whole.
 
     >>> rows("pool", ["a", "b", "c"])[np.array([2, 0])]
     ['c', 'a']
@@ -55,6 +64,11 @@ def count(name: str, inputs: Any) -> int:
     """How many rows there are."""
     if hasattr(inputs, "tocsr"):  # a sparse matrix has no len
         return int(inputs.shape[0])
+    if isinstance(inputs, Mapping):
+        sizes = {key: count(key, column) for key, column in inputs.items()}
+        if len(set(sizes.values())) != 1:
+            raise InputError(f"{name} must hold columns of one length, got {sizes}")
+        return next(iter(sizes.values()))
     if not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")):
         raise InputError(
             f"{name} must hold rows that can be counted and read by position, got "
@@ -89,4 +103,25 @@ def take(data: Any, positions: NDArray[np.int64]) -> Any:
         return data.tocsr()[positions]
     if isinstance(data, np.ndarray | Tensor | Rows):
         return data[positions]
+    if isinstance(data, Mapping):
+        return {key: take(column, positions) for key, column in data.items()}
     return [data[int(i)] for i in positions]
+
+
+def unlabelled(items: list[Any]) -> Any:
+    """Rows as a Dataset gives them: the labels of pairs are left out, dicts become columns.
+
+    >>> unlabelled([({"a": 1}, "label"), ({"a": 2}, "label")])
+    {'a': [1, 2]}
+    """
+    rows = [item[0] if _is_pair(item) else item for item in items]
+    if rows and isinstance(rows[0], Mapping):
+        return {key: [row[key] for row in rows] for key in rows[0]}
+    return rows
+
+
+def _is_pair(item: Any) -> bool:
+    """Whether it is (input, label …), not a row of numbers."""
+    if not (isinstance(item, tuple | list) and item):
+        return False
+    return isinstance(item[0], np.ndarray | Tensor | Mapping)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from foresee.posteriors.batching import BATCH, one_row_each
+from foresee.posteriors.batching import BATCH, logits, one_row_each
 from foresee.posteriors.masks import Layers, Masks, gain, site_of
 
 _THIN_ROWS, _THIN_P = 64, 0.25
@@ -31,7 +31,7 @@ def trusted_split(model: nn.Module, masks: Masks, x: Tensor, truth: Tensor) -> "
     """Split the network, or raise where that fails to give the first draws' ``truth`` [t n c]."""
 
     def agrees(together: int, thin: bool) -> bool:
-        parts = torch.cat(list(found.run(x, len(truth), together, thin)))
+        parts = torch.cat(list(found.run(x.clone(), len(truth), together, thin)))
         error = min(0.1, 10 * torch.finfo(truth.dtype).eps ** 0.5)  # wrong wiring is far worse
         return torch.allclose(parts, truth, error, error * float(truth.abs().amax()))
 
@@ -99,7 +99,7 @@ class Split:
                     env[node] = self._value(node, env)
                 for dead in self.dies.get(node, ()):
                     del env[dead]
-            out = one_row_each(env[node], (now.stop - start) * len(x))
+            out = one_row_each(logits(env[node]), (now.stop - start) * len(x))
             yield out.reshape(now.stop - start, len(x), -1)
 
     def _copy(self, value: Any, draws: slice, rows: int) -> Any:
