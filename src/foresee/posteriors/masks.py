@@ -49,6 +49,8 @@ _FUNCTIONAL: dict[Any, int] = {
     if name.rstrip("_").rstrip("123d").endswith("dropout") and not name.startswith("_")
 }
 """Where each function that drops units takes its probability. Masks of these cannot be fixed."""
+_ATTENTION = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""What Hugging Face's configurations call the dropout of attention weights."""
 
 
 @dataclass
@@ -169,12 +171,17 @@ def refuse_functional(model: nn.Module, x: Batch) -> None:
         if not torch.equal(buffer, value):  # an idle write would spoil the user's autograd graph
             buffer.copy_(value)
     if watch.found:
+        configs = [getattr(module, "config", None) for module in model.modules()]
+        setting = next((s for s in _ATTENTION for c in configs if getattr(c, s, 0)), None)
+        remedy = (
+            "replace it by an nn.Dropout module made in __init__ (for attention, apply one to its "
+            "output and set dropout_p = 0)"
+        )
+        if setting:
+            remedy = f"load the model with {setting}=0.0, its other dropout layers make the draws"
         raise InputError(
             f"the model calls {', '.join(sorted(watch.found))} in forward, whose masks cannot be "
-            "fixed: replace it by an nn.Dropout module made in __init__ (for attention, apply one "
-            "to its output and set dropout_p = 0; load a Hugging Face model with "
-            "attention_probs_dropout_prob=0.0, or attention_dropout=0.0 where it is called so: "
-            "its other dropout layers make the draws)"
+            f"fixed: {remedy}"
         )
 
 

@@ -37,6 +37,7 @@ def point(
             0 … classes − 1, or by default those that it knows.
         batch: inputs that pass through a network at once.
 
+    >>> import numpy as np
     >>> from foresee import Badge, View
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = np.eye(4), np.array([0, 1, 0, 1])

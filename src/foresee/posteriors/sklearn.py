@@ -79,8 +79,9 @@ def bootstrap(
     seeding.check(rng)
     inputs = _own_kind(inputs)
     whole = fit(inputs, labels)
+    class_names([whole], classes)
     refits: list[Any] = []
-    least = min(2, len(class_names([whole], classes)))
+    least = min(2, len(whole.classes_))
     while len(refits) < draws:
         x, y = resample(inputs, labels, random_state=rng.integers(2**31))
         if len(np.unique(y)) >= least:

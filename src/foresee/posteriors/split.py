@@ -5,6 +5,7 @@ batch axis. Large ones take draws one by one and *thin* the linear layers: a mas
 every input, so only the kept columns, and the rows kept by the next mask, enter the matrix product.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -179,11 +180,24 @@ def _read(node: fx.Node, env: dict[fx.Node, Any]) -> Any:
 
 
 class _Tracer(fx.Tracer):
-    """Keeps every dropout layer as one node, so that the graph shows where masks apply."""
+    """Keeps every dropout layer as one node, so that the graph shows where masks apply.
+
+    While it traces, torch.fx reroutes the modules of all threads: those of others are let through.
+    """
 
     def __init__(self, layers: Layers) -> None:
         super().__init__()
-        self.layers = layers
+        self.layers, self.thread = layers, threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if m in self.layers:
