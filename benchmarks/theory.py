@@ -500,7 +500,7 @@ def _draw_picks(axes: Axes, pool: Floats, val: Floats, picks: dict[str, NDArray[
 
 def _correlations(model: LinearModel, pool: Floats, val: Floats) -> Floats:
     """r(x, v) between the labels [n m]."""
-    spread = np.sqrt(np.outer(model.predict(pool)[1], model.predict(val)[1]))
+    spread = np.sqrt(np.outer(model.moments(pool)[1], model.moments(val)[1]))
     return np.asarray(pool @ model.covariance @ val.T / spread)
 
 

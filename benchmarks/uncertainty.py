@@ -96,13 +96,13 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
     ),
     "sgld": _chain(sgld, draws=50),
     "cyclical_sgmcmc": _chain(cyclical_sgmcmc, iterations=2000),
-    "random forest": lambda: Forest(_fitted(RandomForestClassifier(100, random_state=0)), KNOWN),
-    "extra trees": lambda: Forest(_fitted(ExtraTreesClassifier(100, random_state=0)), KNOWN),
+    "random forest": lambda: Forest(_fitted(RandomForestClassifier(100, random_state=0))),
+    "extra trees": lambda: Forest(_fitted(ExtraTreesClassifier(100, random_state=0))),
     "bootstrap of naive Bayes": lambda: bootstrap(
-        GaussianNB(var_smoothing=1e-2), *data(), KNOWN, 50, rng=generator(0, "bootstrap")
+        GaussianNB(var_smoothing=1e-2), *data(), 50, rng=generator(0, "bootstrap")
     ),
     "laplace_logistic": lambda: laplace_logistic(
-        _fitted(LogisticRegression(max_iter=500)), *data(), KNOWN, rng=generator(0, "laplace")
+        _fitted(LogisticRegression(max_iter=500)), *data()
     ),
 }
 if find_spec("laplace"):

@@ -231,7 +231,9 @@ def test_divergence_names_the_learning_rate(few):
         ({"labels": torch.ones(11, dtype=torch.bool)}, "whole numbers from 0, got torch.bool"),
         ({"labels": [0] * 10}, r"shape \[l\] = \[11\].* got \[10\]"),
         ({"inputs": np.zeros((11, 6), np.uint8)}, "floats .* got torch.uint8.*1 / 255"),
-        ({"inputs": [[0.0] * 6] * 11}, "inputs must be an array or a tensor"),
+        ({"inputs": [[0.0] * 6] * 10 + [[0.0]]}, "rows must be of one shape"),
+        ({"inputs": [["a"] * 6] * 11}, "numbers were expected, got list of <U1"),
+        ({"rng": 0}, "rng must be a numpy.random.Generator, got 0: pass numpy.random.default_rng"),
         ({"inputs": np.full((11, 6), np.nan)}, "inputs hold NaN"),
         ({"inputs": torch.zeros(0, 6), "labels": np.zeros(0, int)}, "inputs are empty"),
         ({"model": nn.Sequential()}, "no parameters"),
@@ -239,11 +241,12 @@ def test_divergence_names_the_learning_rate(few):
     ],
 )
 def test_what_cannot_be_trained_is_refused(few, change, message):
-    arguments = {"model": small(), "inputs": few[0], "labels": few[1]} | change
+    data = {"inputs": few[0], "labels": few[1]}
+    arguments = {"model": small(), "rng": rng(), **data, **change}
     if isinstance(arguments["model"], nn.Conv1d):
         arguments["inputs"] = few[0][:, None]
     with pytest.raises(InputError, match=message):
-        fit(**arguments, recipe=SHORT, rng=rng())
+        fit(**arguments, recipe=SHORT)
 
 
 @pytest.mark.parametrize(

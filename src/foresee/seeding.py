@@ -4,6 +4,8 @@ import zlib
 
 import numpy as np
 
+from foresee.errors import InputError
+
 
 def generator(seed: int, *context: int | str) -> np.random.Generator:
     """Derive an independent generator from a seed and its context, such as (round, purpose).
@@ -16,3 +18,16 @@ def generator(seed: int, *context: int | str) -> np.random.Generator:
     """
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in context]
     return np.random.default_rng([seed, *words])
+
+
+def check(rng: np.random.Generator) -> None:
+    """Check that a generator came, not a seed."""
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(
+            f"rng must be a numpy.random.Generator, got {rng!r}: pass numpy.random.default_rng(0)"
+        )
+
+
+def number(rng: np.random.Generator) -> int:
+    """Draw a seed for what takes no generator, such as torch."""
+    return int(rng.integers(2**31))

@@ -1,6 +1,7 @@
 """One training recipe: a fresh network, labelled data and a recipe make a fitted network."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,35 +13,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from foresee import arrays, seeding
 from foresee.errors import InputError
 from foresee.networks import Standardise
 from foresee.recipe import Recipe
-from foresee.types import Array
+from foresee.types import Inputs
 
 _HEALTH = 2000  # training points on which health is measured, at most
 _WORTH_RECORDING = 50  # iterations: to record takes as long as some ten of them
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
 
+randomness = threading.RLock()
+"""Held by who seeds torch's random numbers: they are the process's, so trainings take turns."""
+
 
 @dataclass(frozen=True)
 class Training:
-    """A fitted network and its health: loss and accuracy on (at most 2000 of) its training set."""
+    """A fitted network and its health."""
 
     model: nn.Module
+    """In eval mode, on the device where it was trained."""
     loss: float
+    """Mean cross-entropy on (at most 2000 of) its training set, in nats."""
     accuracy: float
+    """Share of the same points whose largest logit is the label's."""
     seconds: float
+    """Spent on the iterations alone."""
 
 
 def learning_rate(recipe: Recipe, iteration: int) -> float:
-    """Step size at an iteration, counted from 0: divided by 10 every so often, as in the paper."""
+    """Step size at an iteration, counted from 0: divided by 10 every so often, as in the paper.
+
+    >>> [learning_rate(Recipe(decay_every=100), iteration) for iteration in (0, 99, 100)]
+    [0.01, 0.01, 0.001]
+    """
     return recipe.learning_rate * recipe.decay ** (iteration // recipe.decay_every)
 
 
 def fit(
     model: nn.Module,
-    inputs: Array,
+    inputs: Inputs,
     labels: Any,
     recipe: Recipe,
     rng: np.random.Generator,
@@ -49,14 +62,30 @@ def fit(
     schedule: Callable[[int], float] | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Training:
-    """Train ``model``, which returns logits, in place on inputs [l ...] and labels [l].
+    """Train ``model`` in place and return it with its health.
 
-    Pass a fresh network. It is trained on ``device`` (by default where it is), left there, and left
-    in eval mode. Inputs stay where they are and travel batch by batch: put a set that fits on the
-    GPU there first. Every batch has the same size; the points that an epoch leaves over sit it out.
-    All randomness, dropout included, comes from ``rng``: the same one gives the same bits.
-    ``schedule`` replaces `learning_rate`; ``advance`` is called with the number of iterations done.
+    Every batch has the same size; the points that an epoch leaves over sit it out. All randomness,
+    dropout included, comes from ``rng``: the same one gives the same bits. Trainings in several
+    threads wait for each other, as torch's random numbers are the process's.
+
+    Args:
+        model: a fresh network that maps inputs [n ...] to logits [n c]. It is left in eval mode.
+        inputs: floats [l ...], or bytes if the model begins with `networks.Standardise`. They stay
+            where they are and travel batch by batch: put a set that fits on the GPU there first.
+        labels: whole numbers [l] from 0 to c − 1.
+        recipe: how to train.
+        rng: orders the data and seeds torch.
+        device: where to train and leave the model; by default where it is.
+        schedule: replaces `learning_rate`: the step size at an iteration, counted from 0.
+        advance: called with the number of iterations done, after each.
+
+    >>> from foresee.networks import mlp
+    >>> x, y = np.eye(4, dtype=np.float32)[[0, 1] * 8], np.array([0, 1] * 8)
+    >>> fitted = fit(mlp(4, 2, (16,)), x, y, Recipe(50, batch=8), np.random.default_rng(0))
+    >>> fitted.accuracy
+    1.0
     """
+    seeding.check(rng)
     model.to(device)
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
@@ -67,8 +96,8 @@ def fit(
     batches = _batches(len(y), recipe.batch, rng, x.device)
 
     seed = int(rng.integers(2**63))
-    with _seeded(like.device, seed):
-        _check_classes(model, x[:1].to(like), y)
+    with seeded(like.device, seed):
+        _check_classes(model, x[:1].to(like, copy=True), y)
         start = time.perf_counter()
         model.train()
         gradients = _gradients(model, x, y, recipe, like, seed)
@@ -131,7 +160,7 @@ def _gradients(
             compute(inputs, labels)
     torch.cuda.current_stream(like.device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may allocate
         loss = compute(inputs, labels)
     for buffer, value in zip(model.buffers(), before, strict=True):  # BatchNorm saw the rehearsal
         buffer.copy_(value)
@@ -146,44 +175,38 @@ def _gradients(
     return replay
 
 
-def _checked(inputs: Array, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
-    if isinstance(inputs, np.ndarray):
-        # A copy only where torch could not share the memory: read-only or reversed arrays.
-        inputs = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
-    floats = isinstance(inputs, Tensor) and (
-        inputs.is_floating_point() or (takes_bytes and inputs.dtype is torch.uint8)
-    )
-    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or not floats:
-        what = f"{inputs.dtype} {list(inputs.shape)}" if isinstance(inputs, Tensor) else inputs
+def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
+    x = arrays.tensor(arrays.unlabelled(arrays.rows("inputs", inputs)[:]), "inputs")
+    floats = x.is_floating_point() or (takes_bytes and x.dtype is torch.uint8)
+    if x.ndim < 2 or not floats:
         raise InputError(
-            f"inputs must be an array or a tensor of floats [l ...], got {what}: scale images of "
-            "bytes by 1 / 255, or begin the model with networks.Standardise"
+            f"inputs must be rows of floats [l ...], got {x.dtype} {list(x.shape)}: scale images "
+            "of bytes by 1 / 255, or begin the model with networks.Standardise"
         )
-    if isinstance(labels, Tensor):
-        whole = not (
-            labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool
-        )
-    else:
-        labels = np.array(labels)  # a copy: torch may write
-        whole = labels.dtype.kind in "iu"
-    if not whole:
+    y = class_numbers(labels, x)
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise InputError("inputs hold NaN or infinity: clean or impute them")
+    return x, y
+
+
+def class_numbers(labels: Any, x: Tensor) -> Tensor:
+    """Check labels [l] of inputs x [l ...] and put them beside these."""
+    kind = labels if isinstance(labels, Tensor) else np.asarray(labels)
+    if not str(kind.dtype).removeprefix("torch.").startswith(("int", "uint")):
         raise InputError(
-            f"labels must be whole numbers from 0, got {labels.dtype}: number the classes, as "
+            f"labels must be whole numbers from 0, got {kind.dtype}: number the classes, as "
             "numpy.unique(labels, return_inverse=True) does"
         )
-    labels = torch.as_tensor(labels).long().to(inputs.device)
-    if list(labels.shape) != [len(inputs)]:
+    y = arrays.tensor(kind).to(x.device, torch.long, copy=True)  # a copy: torch may write
+    if y.shape != x.shape[:1]:
         raise InputError(
-            f"labels must have shape [l] = [{len(inputs)}], one for each input, got "
-            f"{list(labels.shape)}"
+            f"labels must have shape [l] = [{len(x)}], one for each input, got {list(y.shape)}"
         )
-    if len(labels) == 0:
+    if len(y) == 0:
         raise InputError("inputs are empty: pass at least one labelled point")
-    if int(labels.min()) < 0:
-        raise InputError(f"labels must be whole numbers from 0, got {int(labels.min())}")
-    if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
-        raise InputError("inputs hold NaN or infinity: clean or impute them")
-    return inputs, labels
+    if int(y.min()) < 0:
+        raise InputError(f"labels must be whole numbers from 0, got {int(y.min())}")
+    return y
 
 
 def _check_classes(model: nn.Module, x: Tensor, labels: Tensor) -> None:
@@ -244,10 +267,10 @@ def _batches(
 
 
 @contextmanager
-def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
     """Seed torch on the CPU and on ``device``, have cuDNN repeat itself, then restore it all."""
-    deterministic = torch.backends.cudnn.deterministic
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with randomness, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        deterministic = torch.backends.cudnn.deterministic
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):

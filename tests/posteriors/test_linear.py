@@ -66,7 +66,7 @@ def test_draws_and_predictions_are_those_of_the_gaussian():
     assert (np.abs(np.cov(theta.T) - model.covariance) < 4 * error).all()
     x = rng.standard_normal((3, 4))
     labels = theta @ x.T + np.sqrt(model.noise) * rng.standard_normal((t, 3))
-    mean, var = model.predict(x)
+    mean, var = model.moments(x)
     assert (np.abs(labels.mean(0) - mean) < 4 * np.sqrt(var / t)).all()
     assert (np.abs(labels.var(0) - var) < 4 * var * np.sqrt(2 / t)).all()
 
@@ -99,7 +99,7 @@ def test_scores_are_mutual_informations_by_monte_carlo():
     noise = np.sqrt(model.noise)
     theta = model.draws(t, rng)
     labels = theta @ xv.T + noise * rng.standard_normal((t, 2))
-    mean, var = model.predict(xv)
+    mean, var = model.moments(xv)
     alone = norm.logpdf(labels, mean, np.sqrt(var))
     gain = norm.logpdf(labels[:, 0], theta @ xv[0], noise) - alone[:, 0]
     together = multivariate_normal.logpdf(labels, mean, joint(model, xv)) - alone.sum(1)

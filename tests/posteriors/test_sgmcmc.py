@@ -369,11 +369,11 @@ def test_bad_options_of_cycles(options, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.zeros(59, dtype=torch.long), "labels must be 60 whole numbers from 0 to 2"),
+        (torch.zeros(59, dtype=torch.long), r"labels must have shape \[l\] = \[60\]"),
         (torch.zeros(60), "got torch.float32"),
         (torch.full((60,), 3), "widen the model"),
-        (torch.full((60,), -1), "encode them"),
-        (torch.zeros(0, dtype=torch.long), "labels must be"),
+        (torch.full((60,), -1), "whole numbers from 0, got -1"),
+        (torch.zeros(0, dtype=torch.long), r"\[60\], one for each input, got \[0\]"),
     ],
 )
 def test_bad_labels(labels, message):

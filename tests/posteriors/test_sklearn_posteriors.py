@@ -124,7 +124,7 @@ def test_members_equal_a_loop():
 
 def test_bootstrap_refits_to_resamples():
     x, y = blobs(rows=12)
-    posterior = bootstrap(GaussianNB(), x, y, 4, draws=50, rng=np.random.default_rng(0))
+    posterior = bootstrap(GaussianNB(), x, y, draws=50, classes=4, rng=np.random.default_rng(0))
     assert_sane(posterior, x, 50, 4)
     expected = GaussianNB().fit(x, y).predict_proba(x)
     np.testing.assert_allclose(posterior.point(x)[:, :3], expected, atol=1e-6)
@@ -134,18 +134,22 @@ def test_bootstrap_refits_to_resamples():
     shares = [m.class_count_[0] for m in posterior.models if 0 in m.classes_]
     # Class 0 is drawn Binomial(12, 1/3) times: variance 8/3, within 4 standard errors.
     assert abs(np.var(shares) - 8 / 3) < 4 * (8 / 3) * np.sqrt(2 / 50)
-    again = bootstrap(GaussianNB(), x, y, 4, draws=50, rng=np.random.default_rng(0))
+    again = bootstrap(GaussianNB(), x, y, draws=50, classes=4, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(again.predict(x), posterior.predict(x))
     assert len(missed) < 25
 
 
 def test_bootstrap_of_few_labels_misses_classes_but_never_all_but_one():
     x, y = blobs(rows=3)
-    posterior = bootstrap(LogisticRegression(), x, y, 3, draws=40, rng=np.random.default_rng(0))
+    posterior = bootstrap(
+        LogisticRegression(), x, y, draws=40, classes=3, rng=np.random.default_rng(0)
+    )
     known = [len(m.classes_) for m in posterior.models]
     assert set(known) == {2, 3}
     assert_sane(posterior, x, 40, 3)
-    one = bootstrap(GaussianNB(), x, np.zeros(3, int), 2, draws=2, rng=np.random.default_rng(0))
+    one = bootstrap(
+        GaussianNB(), x, np.zeros(3, int), draws=2, classes=2, rng=np.random.default_rng(0)
+    )
     assert (one.predict(x)[..., 0] == 1).all()
 
 
@@ -153,7 +157,7 @@ def test_bootstrap_takes_all_randomness_from_rng():
     x, y = blobs()
     model = make_pipeline(StandardScaler(), DecisionTreeClassifier(splitter="random"))
     first, second, other = (
-        bootstrap(model, x, y, 3, draws=5, rng=np.random.default_rng(s)).predict(x)
+        bootstrap(model, x, y, draws=5, classes=3, rng=np.random.default_rng(s)).predict(x)
         for s in (0, 0, 1)
     )
     np.testing.assert_array_equal(first, second)
@@ -207,7 +211,7 @@ def test_laplace_draws_have_the_inverse_hessian_as_covariance(classes):
     x, y = blobs(d=2, classes=classes)
     model = logistic(C=2.0).fit(x, y)
     t, c = 20_000, len(classes)
-    posterior = laplace_logistic(model, x, y, c, t, rng=np.random.default_rng(0))
+    posterior = laplace_logistic(model, x, y, t)
     weights = np.array([mode(m) for m in posterior.models])
     hessian = _hessian(model, x, y).reshape(weights.shape[1], -1)
     free = np.eye(len(hessian))
@@ -229,7 +233,7 @@ def test_laplace_predicts_with_its_weights_and_leaves_the_model_alone():
     for some in (y > 0, y > 1):  # three classes, and two
         model = logistic().fit(x[some], y[some])
         before = model.coef_.copy(), model.intercept_.copy()
-        posterior = laplace_logistic(model, x[some], y[some], 7, 6, rng=np.random.default_rng(0))
+        posterior = laplace_logistic(model, x[some], y[some], 6, classes=7)
         assert_sane(posterior, x[:9], 6, 7)
         np.testing.assert_array_equal(model.coef_, before[0])
         np.testing.assert_array_equal(model.intercept_, before[1])
@@ -250,7 +254,7 @@ def test_laplace_narrows_with_data_and_with_the_prior():
 
     def spread(rows, C):
         model = logistic(C=C).fit(x[:rows], y[:rows])
-        posterior = laplace_logistic(model, x[:rows], y[:rows], 3, rng=np.random.default_rng(0))
+        posterior = laplace_logistic(model, x[:rows], y[:rows])
         return posterior.predict(x).std(1).mean()
 
     assert spread(30, 1.0) > 1.5 * spread(400, 1.0)
@@ -272,7 +276,7 @@ def fitted_to_flat():
     forest = RandomForestClassifier(5, max_depth=3, random_state=0).fit(x, y)
     bagging = BaggingClassifier(GaussianNB(), 4, max_features=2, random_state=0).fit(x, y)
     naive = make_pipeline(StandardScaler(), GaussianNB()).fit(x, y)
-    linear = laplace_logistic(logistic().fit(x, y), x, y, 3, 4, rng=np.random.default_rng(0))
+    linear = laplace_logistic(logistic().fit(x, y), x, y, 4)
     return [Forest(forest, 3), Forest(bagging, 3), members([naive, forest], 3), linear]
 
 
@@ -350,10 +354,10 @@ def test_what_is_no_array_is_left_to_the_model():
 
 POSTERIORS = {
     "naive Bayes": lambda x, y: bootstrap(
-        GaussianNB(var_smoothing=1e-2), x, y, 10, draws=50, rng=np.random.default_rng(0)
+        GaussianNB(var_smoothing=1e-2), x, y, draws=50, classes=10, rng=np.random.default_rng(0)
     ),
     "logistic": lambda x, y: laplace_logistic(
-        LogisticRegression(max_iter=1000).fit(x, y), x, y, 10, rng=np.random.default_rng(0)
+        LogisticRegression(max_iter=1000).fit(x, y), x, y, classes=10
     ),
     "forest": lambda x, y: Forest(RandomForestClassifier(50, random_state=0).fit(x, y), 10),
 }
@@ -378,7 +382,7 @@ def test_digits(name):
 
 def test_embed_where_it_makes_sense():
     x, y = blobs()
-    linear = bootstrap(LogisticRegression(), x, y, 3, draws=3, rng=np.random.default_rng(0))
+    linear = bootstrap(LogisticRegression(), x, y, draws=3, classes=3, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(linear.embed(x), x.astype(np.float32))
     with pytest.raises(InputError, match=r"no embedding.*use a score from draws"):
         members([GaussianNB().fit(x, y)] * 2, 3).embed(x)
@@ -413,25 +417,25 @@ def test_errors_of_ensembles():
     with pytest.raises(ValueError, match="features"):
         members([fitted, fitted], 3).predict(np.zeros((2, 9)))
     with pytest.raises(InputError, match="at least 2 draws, got 1"):
-        bootstrap(GaussianNB(), x, y, 3, draws=1, rng=rng)
+        bootstrap(GaussianNB(), x, y, draws=1, classes=3, rng=rng)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):
-        bootstrap(GaussianNB(), x, y - 1, 3, rng=rng)
+        bootstrap(GaussianNB(), x, y - 1, classes=3, rng=rng)
     with pytest.raises(InputError, match="no predict_proba"):
-        bootstrap(RidgeClassifier(), x, y, 3, rng=rng)
+        bootstrap(RidgeClassifier(), x, y, rng=rng)
 
 
 def test_errors_of_laplace():
     x, y = blobs()
-    model, rng = LogisticRegression().fit(x, y), np.random.default_rng(0)
+    model = LogisticRegression().fit(x, y)
     with pytest.raises(InputError, match="at least 2 draws, got 0"):
-        laplace_logistic(model, x, y, 3, draws=0, rng=rng)
+        laplace_logistic(model, x, y, draws=0)
     with pytest.raises(InputError, match="LogisticRegression has no classes_: call fit first"):
-        laplace_logistic(LogisticRegression(), x, y, 3, rng=rng)
+        laplace_logistic(LogisticRegression(), x, y)
     with pytest.raises(InputError, match="expected integers from 0 to 1"):
-        laplace_logistic(model, x, y, 2, rng=rng)
+        laplace_logistic(model, x, y, classes=2)
     for labels in (y % 2, y[1:]):
         with pytest.raises(InputError, match="pass the data it was fitted to"):
-            laplace_logistic(model, x, labels, 3, rng=rng)
+            laplace_logistic(model, x, labels)
     two = y < 2
     for other in (
         GaussianNB(),
@@ -442,8 +446,8 @@ def test_errors_of_laplace():
     ):
         other.fit(x[two], y[two])
         with pytest.raises(InputError, match="an L2 penalty, a finite C and lbfgs, or use boot"):
-            laplace_logistic(other, x[two], y[two], 3, rng=rng)
+            laplace_logistic(other, x[two], y[two])
     apart = np.array([[-1e3], [-1e3], [1e3], [1e3]])
     saturated = LogisticRegression(C=1e6).fit(apart, [0, 0, 1, 1])
     with pytest.raises(InputError, match="fit it with a smaller C"):
-        laplace_logistic(saturated, apart, [0, 0, 1, 1], 2, rng=rng)
+        laplace_logistic(saturated, apart, [0, 0, 1, 1])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foresee import networks
+from foresee import networks, seeding
 from foresee.lab.experiment import Network
 from foresee.posteriors import cyclical_sgmcmc, mc_dropout
 from foresee.posteriors.batching import BATCH
@@ -64,10 +64,10 @@ class DropoutNetwork:
     def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator) -> Fitted:
         """Fit and draw; the initialisation, the data order and the masks have their own seeds."""
         initial, order, masks = rng.spawn(3)
-        training = fit(self.build(_seed(initial)), inputs, labels, self.recipe, order)
+        training = fit(self.build(seeding.number(initial)), inputs, labels, self.recipe, order)
         batch = _GPU_BATCH if self.device.startswith("cuda") else BATCH
         drawn = mc_dropout(
-            training.model, self.draws, _seed(masks), classes=self.classes, batch=batch
+            training.model, self.draws, seeding.number(masks), classes=self.classes, batch=batch
         )
         return Fitted(training, drawn, drawn)
 
@@ -115,7 +115,7 @@ class CyclicalNetwork:
             network, noise = rng.spawn(2)
             try:
                 return cyclical_sgmcmc(
-                    self.like.build(_seed(network)),
+                    self.like.build(seeding.number(network)),
                     inputs,
                     labels,
                     self.cycles,
@@ -146,7 +146,3 @@ def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tu
 
 def _rounded(values: Tensor) -> tuple[float, ...]:
     return tuple(round(float(value), 4) for value in values)
-
-
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))

@@ -7,6 +7,7 @@ from foresee.posteriors.ensemble import snapshots as snapshots
 from foresee.posteriors.ensemble import train_ensemble as train_ensemble
 from foresee.posteriors.laplace import laplace as laplace
 from foresee.posteriors.linear import LinearModel as LinearModel
+from foresee.posteriors.point import point as point
 from foresee.posteriors.sgmcmc import cyclical_sgmcmc as cyclical_sgmcmc
 from foresee.posteriors.sgmcmc import sgld as sgld
 from foresee.posteriors.sklearn import Forest as Forest

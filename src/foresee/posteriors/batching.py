@@ -1,54 +1,82 @@
-"""What every network posterior shares: inputs of any kind, in batches, to probabilities."""
+"""What every network posterior shares: inputs of any kind, in batches, to probabilities.
 
+A network is run by one thread at a time: it is put into eval mode, hooked and masked, and some of
+torch's switches are the process's. Each batch is a turn, so threads take turns often.
+"""
+
+import inspect
+import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import (
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
-from foresee import checks
+from foresee import arrays, checks
 from foresee.errors import InputError
+from foresee.kernels import tiled
 
 Outputs: TypeAlias = Literal["logits", "probs"]
 """What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing."""
+Batch: TypeAlias = Tensor | dict[str, Tensor]
+"""Rows of inputs, or of each of the arguments that ``forward`` names."""
 
 BATCH = 256
 """Inputs that pass through a network at once, unless told otherwise."""
 
+_LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
+_EMPTY = "inputs are empty: pass at least one row"
+_turn = threading.RLock()
+_steady: WeakSet[nn.Module] = WeakSet()  # networks that were seen to repeat themselves
+
 
 def map_batches(
-    function: Callable[[Tensor], Tensor], inputs: Any, model: nn.Module, batch: int = BATCH
+    function: Callable[[Any], Tensor],
+    inputs: Any,
+    *models: nn.Module,
+    batch: int = BATCH,
+    lend: Callable[..., AbstractContextManager[None]] | None = None,
 ) -> Tensor:
-    """Apply ``function`` to batches of a tensor, an array, a Dataset or a DataLoader, in order.
+    """Apply ``function`` to batches of whatever `arrays.rows` or a DataLoader reads, in order.
 
-    Batches arrive on the model's device and, if they are floats, in its precision. When a GPU runs
-    out of memory the batch is halved for all that follow.
+    Batches arrive on the first model's device and, if they are floats, in its precision; rows of
+    dicts become one tensor for each argument that its ``forward`` names. While ``function`` runs,
+    the models are lent by `evaluating`, or ``lend``, and float32 is float32. When a GPU runs out of
+    memory the batch is halved for all that follow.
     """
-    like = weight_of(model)
+    model, like = models[0], weight_of(models[0])
+
+    def run(x: Batch) -> Tensor:
+        with (lend or evaluating)(*models), tiled.full_precision(), _explained(x):
+            for each_model in models:
+                _refuse_unsteady(each_model, x)
+            return function(x)
+
     if isinstance(inputs, DataLoader):
-        return torch.cat([function(_to(x, like)) for x in batches(inputs)])
+        return torch.cat([run(_placed(part, model, like)) for part in batches(inputs)])
     checks.count("batch", batch, 1 << 40, of="any set")
-    n, start, out = _length(inputs), 0, torch.empty(0)
-    shrunk = False
+    rows, n = _rows(inputs)
+    start, out, shrunk = 0, torch.empty(0), False
     while start < n:
-        x = _to(_rows(inputs, start, start + batch), like)
+        x = _placed(_part(rows, start, batch), model, like)
         try:
-            part = function(x)
+            part = run(x)
         except torch.cuda.OutOfMemoryError:
-            if len(x) == 1:
+            if size(x) == 1:
                 raise
-            batch, shrunk = len(x) // 2, True
+            batch, shrunk = size(x) // 2, True
             torch.cuda.empty_cache()
             continue
         if shrunk:  # said once, when the size that fits is found
@@ -60,21 +88,37 @@ def map_batches(
             shrunk = False
         if start == 0:  # joining the parts at the end would hold them twice
             out = part.new_empty(n, *part.shape[1:])
-        if part.shape != (len(x), *out.shape[1:]):
+        if part.shape != (size(x), *out.shape[1:]):
             raise InputError(
-                f"the model returned {list(part.shape)} for a batch of {len(x)} inputs, expected "
-                f"{[len(x), *out.shape[1:]]}: let it return one row for each input, all of one form"
+                f"the model returned {list(part.shape)} for a batch of {size(x)} inputs, expected "
+                f"{[size(x), *out.shape[1:]]}: let it return one row for each input, all of one "
+                "form"
             )
-        out[start : start + len(x)] = part
-        start += len(x)
+        out[start : start + size(x)] = part
+        start += size(x)
     return out
 
 
+def whole(inputs: Any, model: nn.Module) -> Tensor:
+    """All inputs as one tensor where the model can read it, for what is fitted to them."""
+
+    def alone(x: Batch) -> Tensor:
+        if isinstance(x, Tensor):
+            return x
+        raise InputError(
+            f"inputs have columns {list(x)}, and only one tensor can be trained on: pass that, or "
+            "train the network yourself and wrap it by mc_dropout or ensemble"
+        )
+
+    return map_batches(alone, inputs, model)
+
+
 def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
-    """Read a Dataset or a DataLoader in order; labels that come with the inputs are left out."""
+    """Read rows or a DataLoader in order; labels that come with the inputs are left out."""
     if not isinstance(inputs, DataLoader):
-        for start in range(0, _length(inputs), batch):
-            yield _rows(inputs, start, start + batch)
+        rows, n = _rows(inputs)
+        for start in range(0, n, batch):
+            yield _part(rows, start, batch)
         return
     order: Any = inputs if inputs.batch_sampler is None else inputs.batch_sampler
     sampler = getattr(order, "sampler", None)
@@ -93,8 +137,33 @@ def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
         raise InputError(_EMPTY)
 
 
+def size(x: Batch) -> int:
+    """How many inputs a batch has."""
+    return len(next(iter(x.values())) if isinstance(x, dict) else x)
+
+
+def each(function: Callable[[Tensor], Any], x: Batch) -> Any:
+    """Apply a function to the tensor of a batch, or to each of its tensors."""
+    return {k: function(v) for k, v in x.items()} if isinstance(x, dict) else function(x)
+
+
+def logits(outputs: Any) -> Any:
+    """What a network returned, or the logits in it, as Hugging Face's models have them."""
+    if isinstance(outputs, Mapping) and "logits" in outputs:
+        return outputs["logits"]
+    return getattr(outputs, "logits", outputs)
+
+
+def forward(model: nn.Module, x: Batch) -> Any:
+    """Run a network on a batch."""
+    return logits(model(**x) if isinstance(x, dict) else model(x))
+
+
 def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Tensor:
-    """Turn what a network returned [... c] into probabilities, or say why it cannot be."""
+    """Turn what a network returned [... c] into probabilities, or say why it cannot be.
+
+    They are float32 at least: a softmax in 16 bits moves the scores.
+    """
     if not isinstance(outputs, Tensor) or outputs.ndim < 2 or not outputs.is_floating_point():
         what = f"{list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise InputError(f"the model must return floats [n c], one row for each input, got {what}")
@@ -107,13 +176,16 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
         )
     if not bool(outputs.isfinite().all()):
         raise InputError("the model returned NaN or infinity: look for diverged or NaN weights")
-    sums_to_one = bool(((outputs.sum(-1) - 1).abs() < 1e-3).all()) and bool(outputs.amin() >= 0)
+    error = max(1e-3, 2 * torch.finfo(outputs.dtype).eps)
+    coarse, outputs = outputs.dtype.itemsize < 4, at_least_float32(outputs)
+    sums = outputs.sum(-1)
+    sums_to_one = bool(((sums - 1).abs() < error).all()) and bool(outputs.amin() >= 0)
     if kind == "probs":
         if not sums_to_one:
             raise InputError(
                 'the model returned rows that are no probabilities: declare outputs="logits"'
             )
-        return outputs
+        return outputs / sums[..., None] if coarse else outputs
     if kind != "logits":
         raise InputError(f'outputs must be "logits" or "probs", got {kind!r}')
     if sums_to_one and outputs.numel() >= 8 * c:  # a few rows of logits could sum to one by chance
@@ -121,6 +193,11 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
             'the model returned probabilities where logits were declared: pass outputs="probs"'
         )
     return outputs.softmax(-1)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Widen numbers of 16 bits."""
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def one_row_each(outputs: Any, n: int) -> Tensor:
@@ -134,7 +211,7 @@ def one_row_each(outputs: Any, n: int) -> Tensor:
     return outputs
 
 
-def penultimate(model: nn.Module, x: Tensor) -> Tensor:
+def penultimate(model: nn.Module, x: Batch) -> Tensor:
     """What enters the last nn.Linear that runs, flattened [n d], in eval mode.
 
     The model is given back as it was.
@@ -143,39 +220,48 @@ def penultimate(model: nn.Module, x: Tensor) -> Tensor:
     >>> penultimate(model, torch.zeros(5, 4)).shape
     torch.Size([5, 3])
     """
-    last: list[Tensor] = []
-
-    def remember(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        last[:] = arguments[:1]
-
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    hooks = [module.register_forward_pre_hook(remember) for module in linears]
-    try:
-        with evaluating(model):
-            model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not last or len(last[0]) != len(x):
+    _, last = last_linear(model, x)
+    if last is None or len(last) != size(x):
         raise InputError(
             "model has no penultimate representation: none of its nn.Linear layers runs on one row "
             "for each input; use a strategy that needs draws alone, not Coreset or BADGE"
         )
-    return last[0].flatten(1).clone()  # a view would hold all that the layer's input was cut from
+    # A view would hold all that the layer's input was cut from.
+    return at_least_float32(last).flatten(1).clone()
+
+
+def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
+    """Name of the last nn.Linear that runs, and what it reads; nothing where there is none."""
+    last: list[Any] = ["", None]
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda _, arguments, name=name: last.__setitem__(slice(None), [name, arguments[0]])
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        with evaluating(model):
+            forward(model, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return last[0], last[1]
 
 
 @contextmanager
 def evaluating(*models: nn.Module) -> Iterator[None]:
-    """Run in eval mode without gradients, then restore the mode of every single module."""
-    modes = [(module, module.training) for model in models for module in model.modules()]
-    try:
-        for model in models:
-            model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    """Wait for one's turn, run in eval mode without gradients, restore every module's mode."""
+    with _turn:
+        modes = [(module, module.training) for model in models for module in model.modules()]
+        try:
+            for model in models:
+                model.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
 
 def weight_of(model: nn.Module) -> Tensor:
@@ -183,33 +269,82 @@ def weight_of(model: nn.Module) -> Tensor:
     return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
 
 
-_EMPTY = "inputs are empty: pass at least one row"
+def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
+    """Refuse a network whose answer is another at every call, or depends on the batch."""
+    if model in _steady:
+        return
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
+            raise InputError(
+                f"{name or 'model'} is a BatchNorm without running statistics: predictions would "
+                "depend on the batch; train it with track_running_stats=True, or use GroupNorm"
+            )
+    one, two = (forward(model, each(lambda v: v[:2].clone(), x)) for _ in range(2))
+    if isinstance(one, Tensor) and one.is_floating_point():
+        error = torch.finfo(one.dtype).eps ** 0.5  # some GPU kernels add in any order
+        scale = float(one.abs().nan_to_num().amax()) if one.numel() else 0.0
+        if not torch.allclose(one, two, error, error * scale, equal_nan=True):
+            raise InputError(
+                "the model is random in eval mode, so its draws would be others at every call: let "
+                "self.training switch what is random in forward"
+            )
+    _steady.add(model)
 
 
-def _length(inputs: Any) -> int:
+@contextmanager
+def _explained(x: Batch) -> Iterator[None]:
+    """Say what to do where a network cannot read whole numbers."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(x, dict) or x.is_floating_point() or "type" not in str(error):
+            raise
+        raise InputError(
+            f"the model cannot read inputs of {x.dtype} ({str(error).splitlines()[0]}): pass "
+            "floats; scale images of bytes by 1 / 255, or begin the model with "
+            "networks.Standardise"
+        ) from error
+
+
+def _rows(inputs: Any) -> tuple[Any, int]:
     if isinstance(inputs, IterableDataset):
         raise InputError(
             "inputs is an IterableDataset, which has no length: pass a DataLoader that reads it"
         )
-    if len(inputs) == 0:
+    rows = arrays.rows("inputs", inputs)
+    if len(rows) == 0:
         raise InputError(_EMPTY)
-    return len(inputs)
+    return rows, len(rows)
 
 
-def _rows(inputs: Any, start: int, stop: int) -> Any:
-    if not isinstance(inputs, Dataset):
-        return inputs[start:stop]
-    items = [inputs[i] for i in range(start, min(stop, len(inputs)))]  # type: ignore[arg-type]
-    first = [item[0] if isinstance(item, tuple | list) else item for item in items]
-    return torch.stack([torch.as_tensor(x) for x in first])
+def _part(rows: Any, start: int, batch: int) -> Any:
+    part = arrays.unlabelled(rows[start : start + batch])
+    dense = isinstance(part, list) and isinstance(part[0], np.ndarray | Tensor)
+    return arrays.tensor(part) if dense else part
 
 
-def _to(values: Any, like: Tensor) -> Tensor:
-    if isinstance(values, np.ndarray):
-        values = torch.from_numpy(np.array(values, order="C"))  # a copy: torch may write
-    if not isinstance(values, Tensor):
+def _placed(part: Any, model: nn.Module, like: Tensor) -> Batch:
+    """A batch of its own memory, as forward may write to it, where the model can read it."""
+
+    def place(values: Any) -> Tensor:
+        x = arrays.tensor(values)
+        return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype, copy=True)
+
+    if isinstance(part, Mapping):
+        return {name: place(column) for name, column in _named(part, model).items()}
+    return place(part)
+
+
+def _named(columns: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
+    """The columns that are arguments of forward."""
+    known = inspect.signature(model.forward).parameters
+    inputs = {name: column for name, column in columns.items() if name not in _LABELS}
+    named = {name: column for name, column in inputs.items() if name in known}
+    if not named and any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return inputs
+    if not named:
         raise InputError(
-            f"inputs must be a tensor, an array, a Dataset or a DataLoader, got "
-            f"{type(values).__name__}"
+            f"inputs have the columns {list(columns)}, but the model's forward takes "
+            f"{list(known)}: rename the columns after its arguments"
         )
-    return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
+    return named

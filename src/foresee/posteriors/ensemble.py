@@ -1,6 +1,7 @@
 """Ensembles: every draw is a trained network (Lakshminarayanan et al. 2017)."""
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,19 +11,168 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from foresee import seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
+    Batch,
     Outputs,
-    evaluating,
+    forward,
     map_batches,
     one_row_each,
     penultimate,
     probabilities,
+    size,
 )
 from foresee.recipe import Recipe
-from foresee.training import Training, fit
+from foresee.training import Training, fit, seeded
 from foresee.types import Array, Inputs, Posterior
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def ensemble(
+    models: Sequence[nn.Module],
+    *,
+    outputs: Outputs = "logits",
+    classes: int | None = None,
+    batch: int = BATCH,
+) -> "Ensemble":
+    """Take trained networks as posterior draws.
+
+    Args:
+        models: at least two networks that map inputs [n ...] to ``outputs`` [n c], or to something
+            with ``.logits``. They run in eval mode and are given back as they were.
+        outputs: what they return, "logits" or "probs".
+        classes: how many outputs are expected; unknown by default.
+        batch: inputs that pass through a network at once.
+
+    >>> ensemble([nn.Linear(4, 3), nn.Linear(4, 3)]).predict(torch.ones(2, 4)).shape
+    torch.Size([2, 2, 3])
+    """
+    return Ensemble(tuple(models), outputs, classes, batch)
+
+
+def train_ensemble(
+    build: Callable[..., nn.Module],
+    inputs: Inputs,
+    labels: Any,
+    draws: int,
+    recipe: Recipe,
+    rng: np.random.Generator,
+    *,
+    batch: int = BATCH,
+    device: str | torch.device | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> "Ensemble":
+    """Train ``draws`` networks apart, each with its own weights and order of the data.
+
+    Args:
+        build: makes a fresh network from its argument ``seed``, or from the one it needs. A class
+            or a function that needs none is called under a seed of torch's own numbers.
+        inputs: what the network reads [l ...]; see `training.fit`.
+        labels: whole numbers [l] from 0.
+        draws: how many networks, t; the first k are the same for any larger number.
+        recipe: how to train each.
+        rng: seeds the weights and orders the data.
+        batch: inputs that pass through a network at once in predictions.
+        device: where to train and leave the networks; by default where they are built.
+        advance: called with the number of iterations done by all.
+
+    >>> from functools import partial
+    >>> from foresee.networks import mlp
+    >>> x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    >>> recipe, rng = Recipe(iterations=5), np.random.default_rng(0)
+    >>> train_ensemble(partial(mlp, 4, 2), x, y, 3, recipe, rng).predict(x).shape
+    torch.Size([4, 3, 2])
+    """
+    _check_draws(draws)
+    seeding.check(rng)
+    trainings: list[Training] = []
+
+    def count(iterations: int) -> None:
+        if advance is not None:
+            advance(len(trainings) * recipe.iterations + iterations)
+
+    for own in rng.spawn(draws):
+        model = _built(build, seeding.number(own))
+        if any(model is training.model for training in trainings):
+            raise InputError("build returned the same network twice: let it build a fresh one")
+        trainings.append(fit(model, inputs, labels, recipe, own, device=device, advance=count))
+    models = tuple(training.model for training in trainings)
+    return Ensemble(models, batch=batch, trainings=tuple(trainings))
+
+
+def snapshots(
+    build: Callable[..., nn.Module],
+    inputs: Inputs,
+    labels: Any,
+    draws: int,
+    recipe: Recipe,
+    rng: np.random.Generator,
+    *,
+    batch: int = BATCH,
+    device: str | torch.device | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> "Ensemble":
+    """Train one network in cycles and keep a copy at the end of each (Huang et al. 2017).
+
+    The iterations of the recipe are split into ``draws`` cycles; in each the learning rate falls
+    from the recipe's to zero along a cosine, which takes the place of its decay. Each copy keeps
+    its own BatchNorm statistics. The arguments are those of `train_ensemble`.
+
+    >>> from foresee.networks import mlp
+    >>> x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    >>> rng = np.random.default_rng(0)
+    >>> snapshots(lambda seed: mlp(4, 2, seed=seed), x, y, 3, Recipe(6), rng).predict(x).shape
+    torch.Size([4, 3, 2])
+    """
+    _check_draws(draws)
+    seeding.check(rng)
+    if draws > recipe.iterations:
+        raise InputError(
+            f"draws = {draws} is more than the {recipe.iterations} iterations of recipe, and every "
+            "snapshot needs a cycle: ask for fewer, or train for longer"
+        )
+    (own,) = rng.spawn(1)
+    model = _built(build, seeding.number(own))
+    kept: list[nn.Module] = []
+
+    def keep(iterations: int) -> None:
+        if iterations * draws // recipe.iterations > len(kept):
+            kept.append(copy.deepcopy(model).eval())
+        if advance is not None:
+            advance(iterations)
+
+    training = fit(
+        model,
+        inputs,
+        labels,
+        recipe,
+        own,
+        device=device,
+        schedule=lambda iteration: cyclical_rate(recipe, iteration, draws),
+        advance=keep,
+    )
+    return Ensemble(tuple(kept), batch=batch, trainings=(training,))
+
+
+def combined(posteriors: Sequence[Posterior]) -> "Combined":
+    """Join the draws of several posteriors of one task: MC dropout × ensemble, for example.
+
+    >>> from foresee.posteriors import mc_dropout
+    >>> models = [nn.Sequential(nn.Dropout(), nn.Linear(4, 3)) for _ in range(2)]
+    >>> both = combined([mc_dropout(model, 20, seed=i) for i, model in enumerate(models)])
+    >>> both.predict(torch.ones(2, 4)).shape
+    torch.Size([2, 40, 3])
+    """
+    return Combined(tuple(posteriors))
+
+
+def cyclical_rate(recipe: Recipe, iteration: int, cycles: int) -> float:
+    """Step size of `snapshots` at an iteration, counted from 0: a cosine in each of the cycles."""
+    phase = iteration * cycles % recipe.iterations / recipe.iterations
+    return recipe.learning_rate / 2 * (1 + math.cos(math.pi * phase))
 
 
 @dataclass(frozen=True)
@@ -55,8 +205,8 @@ class Ensemble:
     def predict(self, inputs: Inputs) -> Tensor:
         """Probabilities of every member [n t c]."""
 
-        def members(x: Tensor) -> Tensor:
-            outputs = [one_row_each(model(x), len(x)) for model in self.models]
+        def members(x: Batch) -> Tensor:
+            outputs = [one_row_each(forward(model, x), size(x)) for model in self.models]
             sizes = sorted({y.shape[1] for y in outputs})
             if len(sizes) > 1:
                 raise InputError(
@@ -65,8 +215,7 @@ class Ensemble:
                 )
             return torch.stack(outputs, 1)
 
-        with evaluating(*self.models):
-            outputs = map_batches(members, inputs, self.models[0], self.batch)
+        outputs = map_batches(members, inputs, *self.models, batch=self.batch)
         # All rows at once: in a single row, logits can pass for probabilities by chance.
         return probabilities(outputs, self.outputs, self.classes)
 
@@ -77,7 +226,7 @@ class Ensemble:
     def embed(self, inputs: Inputs) -> Tensor:
         """Penultimate representation of the first member [n d]; members share no axes."""
         first = self.models[0]
-        return map_batches(lambda x: penultimate(first, x), inputs, first, self.batch)
+        return map_batches(lambda x: penultimate(first, x), inputs, first, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -111,113 +260,19 @@ class Combined:
         return self.posteriors[0].embed(inputs)
 
 
-def ensemble(
-    models: Sequence[nn.Module],
-    *,
-    outputs: Outputs = "logits",
-    classes: int | None = None,
-    batch: int = BATCH,
-) -> Ensemble:
-    """Take trained networks as posterior draws.
-
-    They run in eval mode and are given back as they were. ``outputs`` says what they return,
-    ``classes`` how many are expected.
-    """
-    return Ensemble(tuple(models), outputs, classes, batch)
-
-
-def train_ensemble(
-    build: Callable[[int], nn.Module],
-    inputs: Array,
-    labels: Any,
-    draws: int,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    *,
-    batch: int = BATCH,
-    device: str | torch.device | None = None,
-    advance: Callable[[int], None] | None = None,
-) -> Ensemble:
-    """Train ``draws`` networks apart, from ``build(seed)``, each with its own weights and order.
-
-    The first k of them are the same for any larger number of draws. ``advance`` is called with the
-    number of iterations done by all.
-    """
-    _check_draws(draws)
-    trainings: list[Training] = []
-
-    def count(iterations: int) -> None:
-        if advance is not None:
-            advance(len(trainings) * recipe.iterations + iterations)
-
-    for own in rng.spawn(draws):
-        model = build(_seed(own))
-        if any(model is training.model for training in trainings):
-            raise InputError("build returned the same network twice: let it build a fresh one")
-        trainings.append(fit(model, inputs, labels, recipe, own, device=device, advance=count))
-    models = tuple(training.model for training in trainings)
-    return Ensemble(models, batch=batch, trainings=tuple(trainings))
-
-
-def snapshots(
-    build: Callable[[int], nn.Module],
-    inputs: Array,
-    labels: Any,
-    draws: int,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    *,
-    batch: int = BATCH,
-    device: str | torch.device | None = None,
-    advance: Callable[[int], None] | None = None,
-) -> Ensemble:
-    """Train one network in cycles and keep a copy at the end of each (Huang et al. 2017).
-
-    The iterations of the recipe are split into ``draws`` cycles; in each the learning rate falls
-    from the recipe's to zero along a cosine, which takes the place of its decay. Each copy keeps
-    its own BatchNorm statistics.
-    """
-    _check_draws(draws)
-    if draws > recipe.iterations:
+def _built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
+    """Build from a seed; what takes none must not read it as the width of a layer."""
+    takes = inspect.signature(build).parameters
+    needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in _POSITIONAL]
+    if "seed" not in takes and (len(needs) > 1 or (needs and isinstance(build, type))):
         raise InputError(
-            f"draws = {draws} is more than the {recipe.iterations} iterations of recipe, and every "
-            "snapshot needs a cycle: ask for fewer, or train for longer"
+            f"build needs {', '.join(needs)}: pass a function of a seed, such as lambda seed: "
+            "Network(...)"
         )
-    (own,) = rng.spawn(1)
-    model = build(_seed(own))
-    kept: list[nn.Module] = []
-
-    def keep(iterations: int) -> None:
-        if iterations * draws // recipe.iterations > len(kept):
-            kept.append(copy.deepcopy(model).eval())
-        if advance is not None:
-            advance(iterations)
-
-    training = fit(
-        model,
-        inputs,
-        labels,
-        recipe,
-        own,
-        device=device,
-        schedule=lambda iteration: cyclical_rate(recipe, iteration, draws),
-        advance=keep,
-    )
-    return Ensemble(tuple(kept), batch=batch, trainings=(training,))
-
-
-def combined(posteriors: Sequence[Posterior]) -> Combined:
-    """Join the draws of several posteriors of one task: MC dropout × ensemble, for example.
-
-    ``combined([mc_dropout(model, draws=20, seed=i) for i, model in enumerate(models)])``
-    """
-    return Combined(tuple(posteriors))
-
-
-def cyclical_rate(recipe: Recipe, iteration: int, cycles: int) -> float:
-    """Step size of `snapshots` at an iteration, counted from 0: a cosine in each of the cycles."""
-    phase = iteration * cycles % recipe.iterations / recipe.iterations
-    return recipe.learning_rate / 2 * (1 + math.cos(math.pi * phase))
+    with seeded(torch.device("cpu"), seed):
+        if "seed" in takes:
+            return build(seed=seed)
+        return build(seed) if needs else build()
 
 
 def _check_draws(draws: int) -> None:
@@ -232,7 +287,3 @@ def _check_agreement(forms: list[tuple[type, int, int]]) -> None:
             f"posteriors disagree: {described}; combine posteriors of one task that return the "
             "same kind of array"
         )
-
-
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))

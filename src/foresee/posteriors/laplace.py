@@ -13,8 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from foresee.errors import InputError
-from foresee.posteriors.batching import BATCH, map_batches, penultimate, probabilities
+from foresee.posteriors.batching import (
+    BATCH,
+    forward,
+    last_linear,
+    map_batches,
+    penultimate,
+    probabilities,
+    whole,
+)
 from foresee.posteriors.sgmcmc import Samples
+from foresee.training import class_numbers
 from foresee.types import Array, Inputs, Posterior
 
 
@@ -32,33 +41,38 @@ def laplace(
 ) -> Posterior:
     """Fit a Laplace approximation on the labelled data and draw from it.
 
-    The model returns logits and is left as it was. ``subset="last_layer"`` is random in the last
-    linear layer only (Kronecker-factored curvature); ``"subnetwork"`` in the ``subnetwork_size``
-    weights of largest magnitude (full curvature). ``prior_precision=None`` maximises the marginal
-    likelihood.
+    Args:
+        model: a trained network that maps inputs [n ...] to logits [n c]; it is left as it was.
+        inputs: what it was trained on [l ...].
+        labels: whole numbers [l] from 0 to c − 1.
+        draws: how many draws of the weights, t.
+        seed: of the draws.
+        subset: "last_layer" is random in the last linear layer only, whose output must be the
+            model's (Kronecker-factored curvature); "subnetwork" in the ``subnetwork_size``
+            trainable weights of largest magnitude (full curvature).
+        subnetwork_size: how many weights those are.
+        prior_precision: of every weight; None maximises the marginal likelihood.
+        batch: inputs that pass through the network at once.
+
+    ``laplace(network, x, y).predict(pool)`` are probabilities [n t c].
     """
     Laplace = _library()
     if draws < 2:
         raise InputError(f"draws must be at least 2, got {draws}: 100 is usual")
-    network = copy.deepcopy(model).eval()
-    x = map_batches(lambda rows: rows, inputs, network)
-    y = torch.as_tensor(labels).to(x.device, torch.long)
-    if y.shape != x.shape[:1]:
-        raise InputError(
-            f"labels must be {len(x)} whole numbers, got shape {list(y.shape)}: pass one for each "
-            "input"
-        )
-    options: dict[str, Any] = {"subset_of_weights": "last_layer", "hessian_structure": "kron"}
-    if subset == "subnetwork":
-        indices = _largest(network, subnetwork_size)
-        options = {
-            "subset_of_weights": "subnetwork",
-            "hessian_structure": "full",
-            "subnetwork_indices": indices,
-        }
-    elif subset != "last_layer":
+    if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
-    approximation = Laplace(network, "classification", **options)
+    trained, network = (copy.deepcopy(model).eval() for _ in range(2))
+    x = whole(inputs, trained)
+    y = class_numbers(labels, x)
+    if subset == "last_layer":
+        name, layer = _output_layer(trained, x[:BATCH])
+        options: dict[str, Any] = {"hessian_structure": "kron", "last_layer_name": name}
+    else:
+        indices = _largest(trained, subnetwork_size)
+        options = {"hessian_structure": "full", "subnetwork_indices": indices}
+        for parameter in network.parameters():  # the library counts no frozen ones
+            parameter.requires_grad_(True)
+    approximation = Laplace(network, "classification", subset_of_weights=subset, **options)
     pairs = torch.utils.data.TensorDataset(x, y)
     approximation.fit(torch.utils.data.DataLoader(pairs, batch_size=batch))
     if prior_precision is None:
@@ -67,9 +81,8 @@ def laplace(
         approximation.prior_precision = prior_precision
     generator = torch.Generator(x.device).manual_seed(seed)
     weights = approximation.sample(draws, generator=generator).detach()
-    trained = copy.deepcopy(model).eval()
     if subset == "last_layer":
-        return LastLayer(trained, *_split(weights, _last_linear(trained, x[:1])), batch)
+        return LastLayer(trained, *_split(weights, layer), batch)
     return Samples(trained, _by_name(weights, trained))
 
 
@@ -86,19 +99,24 @@ class LastLayer:
         """Probabilities of every draw [n t c]; the rest of the network runs once."""
 
         def draws(x: Tensor) -> Tensor:
-            return torch.einsum("nd,tcd->ntc", penultimate(self.model, x), self.weight) + self.bias
+            features = penultimate(self.model, x).to(self.weight.dtype)
+            return torch.einsum("nd,tcd->ntc", features, self.weight) + self.bias
 
-        return probabilities(map_batches(draws, inputs, self.model, self.batch), "logits")
+        outputs = map_batches(draws, inputs, self.model, batch=self.batch)
+        return probabilities(outputs, "logits")
 
     def point(self, inputs: Inputs) -> Tensor:
         """Probabilities of the trained network [n c]."""
-        with torch.no_grad():
-            outputs = map_batches(self.model, inputs, self.model, self.batch)
+        outputs = map_batches(
+            lambda x: forward(self.model, x), inputs, self.model, batch=self.batch
+        )
         return probabilities(outputs, "logits")
 
     def embed(self, inputs: Inputs) -> Tensor:
         """What enters the last linear layer [n d]."""
-        return map_batches(lambda x: penultimate(self.model, x), inputs, self.model, self.batch)
+        return map_batches(
+            lambda x: penultimate(self.model, x), inputs, self.model, batch=self.batch
+        )
 
 
 def _library() -> Any:
@@ -112,28 +130,42 @@ def _library() -> Any:
 
 
 def _largest(model: nn.Module, size: int) -> Tensor:
-    magnitudes = nn.utils.parameters_to_vector(model.parameters()).detach().abs()
-    if not 1 <= size <= len(magnitudes):
+    trainable = [
+        p.detach().abs() if p.requires_grad else -torch.ones_like(p) for p in model.parameters()
+    ]
+    magnitudes = nn.utils.parameters_to_vector(trainable)
+    most = int((magnitudes >= 0).sum())
+    if not 1 <= size <= most:
         raise InputError(
-            f"subnetwork_size must be from 1 to the {len(magnitudes)} weights of the model, got "
+            f"subnetwork_size must be from 1 to the {most} trainable weights of the model, got "
             f"{size}"
         )
     return magnitudes.topk(size).indices.sort().values.cpu()
 
 
-def _last_linear(model: nn.Module, x: Tensor) -> nn.Linear:
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    seen: list[nn.Linear] = []
-    hooks = [m.register_forward_hook(lambda m, *_: seen.append(m)) for m in linears]
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not seen:
-        raise InputError("the model has no linear layer: pass subset='subnetwork'")
-    return seen[-1]
+def _output_layer(model: nn.Module, x: Tensor) -> tuple[str, nn.Linear]:
+    """Find the linear layer whose output is the model's."""
+    remedy = 'pass subset="subnetwork"'
+    name, features = last_linear(model, x)
+    if features is None:
+        raise InputError(f"the model has no linear layer: {remedy}")
+    layer: Any = model.get_submodule(name)
+    with torch.no_grad():
+        ours, outputs = layer(features), forward(model, x)
+    error = 10 * torch.finfo(ours.dtype).eps ** 0.5
+    if features.ndim != 2 or ours.shape != outputs.shape:
+        raise InputError(
+            f"the last linear layer, {name!r}, reads {list(features.shape)} and the model returns "
+            f"{list(outputs.shape)} for {len(x)} inputs, expected [n d] and [n c]: {remedy}, or "
+            "pool before that layer"
+        )
+    if not torch.allclose(ours, outputs, error, error * float(outputs.abs().amax())):
+        raise InputError(
+            f"the model changes what its last linear layer, {name!r}, returns (a temperature, an "
+            f"offset, a skip), which draws of that layer would miss: {remedy}, or move that into "
+            "or before the layer"
+        )
+    return name, layer
 
 
 def _split(weights: Tensor, layer: nn.Linear) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LinearModel:
-    """θ ~ N(mean [d], covariance [d d]); ``noise`` is the variance σ² of a label given θ."""
+    """θ ~ N(mean [d], covariance [d d]); ``noise`` is the variance σ² of a label given θ.
+
+    Its labels are real numbers, so it has `moments` in place of a `Posterior`'s probabilities.
+
+    >>> model = LinearModel([0.0, 0.0], np.eye(2), noise=1.0).condition([[1.0, 0.0]], [4.0])
+    >>> mean, variance = model.moments([[1.0, 0.0], [0.0, 1.0]])
+    >>> mean, variance
+    (array([2., 0.]), array([1.5, 2. ]))
+    """
 
     mean: Floats
     covariance: Floats
@@ -64,7 +72,7 @@ class LinearModel:
         """Weights θ [t d]."""
         return self.mean + rng.standard_normal((t, len(self.mean))) @ self.root().T
 
-    def predict(self, inputs: Any) -> tuple[Floats, Floats]:
+    def moments(self, inputs: Any) -> tuple[Floats, Floats]:
         """Mean and variance of the labels at inputs [n d]: two arrays [n]."""
         return _table(self, inputs) @ self.mean, _variance(self, inputs) + self.noise
 
@@ -76,7 +84,7 @@ def bald(model: LinearModel, pool: Any) -> Floats:
 
 def mell(model: LinearModel, pool: Any, val: Any) -> Floats:
     """E_v I(Y_x; Y_v) = E_v[−½ log(1 − r(x, v)²)] in nats [n], r the correlation of the labels."""
-    variances = np.outer(model.predict(pool)[1], model.predict(val)[1])
+    variances = np.outer(model.moments(pool)[1], model.moments(val)[1])
     r = _table(model, pool) @ model.covariance @ _table(model, val).T / np.sqrt(variances)
     information = -np.log1p(-np.minimum(r**2, np.nextafter(1, 0))) / 2
     # No label tells more than θ does; only rounding could say otherwise.

@@ -20,8 +20,17 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from foresee.errors import InputError
-from foresee.posteriors.batching import one_row_each
+from foresee.posteriors.batching import (
+    Batch,
+    each,
+    evaluating,
+    forward,
+    one_row_each,
+    size,
+    weight_of,
+)
 from foresee.seeding import generator
+from foresee.training import randomness
 
 Layers: TypeAlias = dict[nn.Module, tuple[str, float]]
 """Dropout layers with their names and rates, as they were when the model was wrapped."""
@@ -40,6 +49,8 @@ _FUNCTIONAL: dict[Any, int] = {
     if name.rstrip("_").rstrip("123d").endswith("dropout") and not name.startswith("_")
 }
 """Where each function that drops units takes its probability. Masks of these cannot be fixed."""
+_ATTENTION = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+"""What Hugging Face's configurations call the dropout of attention weights."""
 
 
 @dataclass
@@ -75,6 +86,15 @@ class Masks:
         if (site, draw) not in self.numbers:
             self.numbers[site, draw] = self.kept[site][draw].nonzero().flatten()
         return self.numbers[site, draw].to(device)
+
+    def refuse_equal(self) -> None:
+        """Refuse draws that keep the same units everywhere."""
+        if all(bool((kept == kept[:1]).all()) for kept in self.kept.values()):
+            rates = dict(self.layers.values())
+            raise InputError(
+                f"all {self.draws} draws keep the same units, so every score would be 0: choose a "
+                f"dropout rate between 0 and 1 for {rates}, or more draws"
+            )
 
     def drop(self, site: str, layer: nn.Module, x: Tensor, draws: slice, rows: int) -> Tensor:
         """Apply ``draws`` to x [rows ...], or to x [draws·rows ...] where they are folded in."""
@@ -127,50 +147,66 @@ def dropout_layers(model: nn.Module) -> Layers:
     return layers
 
 
-def refuse_functional(model: nn.Module, x: Tensor) -> None:
+def refuse_functional(model: nn.Module, x: Batch) -> None:
     """Look for functional dropout in eval mode, then in code that runs in training only."""
     buffers, watch = [(buffer, buffer.clone()) for buffer in model.buffers()], _Watch()
-    with borrowed(model), watch, torch.random.fork_rng([x.device] if x.is_cuda else []):
-        for module in model.modules():
-            if isinstance(module, _DropoutNd):
-                vars(module)["forward"] = nn.Identity().forward
-        model(x)
-        for module in model.modules():
-            ours = type(module).__module__.startswith("torch.") or isinstance(module, _NormBase)
-            module.training = not ours
-        with suppress(Exception):  # some models want labels in training; only the look is lost
-            model(x)
+    cuda = [device for device in [weight_of(model).device] if device.type == "cuda"]
+    alone = randomness.acquire(blocking=False)  # else a training draws: it must not be set back
+    try:
+        with borrowed(model), watch, torch.random.fork_rng(cuda, enabled=alone):
+            for module in model.modules():
+                if isinstance(module, _DropoutNd):
+                    vars(module)["forward"] = nn.Identity().forward
+            with suppress(_FoundError):
+                forward(model, x)
+            for module in model.modules():
+                ours = type(module).__module__.startswith("torch.") or isinstance(module, _NormBase)
+                module.training = not ours
+            with suppress(Exception):  # some models want labels in training; only the look is lost
+                forward(model, x)
+    finally:
+        if alone:
+            randomness.release()
     for buffer, value in buffers:
         if not torch.equal(buffer, value):  # an idle write would spoil the user's autograd graph
             buffer.copy_(value)
     if watch.found:
+        configs = [getattr(module, "config", None) for module in model.modules()]
+        setting = next((s for s in _ATTENTION for c in configs if getattr(c, s, 0)), None)
+        remedy = (
+            "replace it by an nn.Dropout module made in __init__ (for attention, apply one to its "
+            "output and set dropout_p = 0)"
+        )
+        if setting:
+            remedy = f"load the model with {setting}=0.0, its other dropout layers make the draws"
         raise InputError(
             f"the model calls {', '.join(sorted(watch.found))} in forward, whose masks cannot be "
-            "fixed: replace it by an nn.Dropout module made in __init__ (for attention, apply one "
-            "to its output and set dropout_p = 0)"
+            f"fixed: {remedy}"
         )
 
 
-def whole_pass(model: nn.Module, masks: Masks, x: Tensor, draw: int) -> Tensor:
+def whole_pass(model: nn.Module, masks: Masks, x: Batch, draw: int) -> Tensor:
     """Run one draw through a `borrowed` network, each dropout layer replaced by its mask [n c]."""
     calls: Counter[str] = Counter()
+    n = size(x)
 
-    def masked(layer: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
-        def forward(input: Tensor) -> Tensor:  # noqa: A002  (torch's name, which callers may use)
+    def masked(layer: Any, name: str) -> Callable[[Tensor], Tensor]:
+        def masked_forward(input: Tensor) -> Tensor:  # noqa: A002  (torch's name)
             site = site_of(name, calls)
-            if input.shape[:1] != x.shape[:1] or input.ndim == _UNBATCHED.get(type(layer)):
+            if input.shape[:1] != (n,) or input.ndim == _UNBATCHED.get(type(layer)):
                 raise InputError(
-                    f"dropout layer {site!r} reads {list(input.shape)} for a batch of {len(x)}: "
+                    f"dropout layer {site!r} reads {list(input.shape)} for a batch of {n}: "
                     "its mask would depend on the place in the batch; make the batch its first "
                     "axis, with units behind it"
                 )
-            return masks.drop(site, layer, input, slice(draw, draw + 1), len(x))
+            out = masks.drop(site, layer, input, slice(draw, draw + 1), n)
+            return input.copy_(out) if layer.inplace else out  # some are called for that alone
 
-        return forward
+        return masked_forward
 
     for layer, (name, _) in masks.layers.items():
         vars(layer)["forward"] = masked(layer, name)
-    out = one_row_each(model(x), len(x))
+    out = one_row_each(forward(model, each(Tensor.clone, x)), n)
     masks.calls.update({} if masks.calls else calls)
     if calls != masks.calls:
         raise InputError(
@@ -182,21 +218,21 @@ def whole_pass(model: nn.Module, masks: Masks, x: Tensor, draw: int) -> Tensor:
 
 @contextmanager
 def borrowed(model: nn.Module) -> Iterator[None]:
-    """Lend the model in eval mode; each module's attributes come back, whatever happens."""
-    saved = [(module, dict(vars(module))) for module in model.modules()]
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it skips a transformer's dropout layers
-    try:
-        for module, _ in saved:
-            module.training = False
-            vars(module)["_compiled_call_impl"] = None
-        with torch.no_grad():
+    """Lend the model as `evaluating` does; each module's attributes come back as they were."""
+    with evaluating(model):
+        saved = [(module, dict(vars(module))) for module in model.modules()]
+        fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # it skips a transformer's dropout layers
+        try:
+            for module, _ in saved:
+                module.training = False  # a model's own eval() may spare some
+                vars(module)["_compiled_call_impl"] = None
             yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-        for module, attributes in saved:
-            vars(module).clear()
-            vars(module).update(attributes)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+            for module, attributes in saved:
+                vars(module).clear()
+                vars(module).update(attributes)
 
 
 class _Watch(TorchFunctionMode):
@@ -214,4 +250,9 @@ class _Watch(TorchFunctionMode):
             args_p = args[_FUNCTIONAL[func]] if len(args) > _FUNCTIONAL[func] else 0.0
             if kwargs.get("p", kwargs.get("dropout_p", args_p)) > 0:
                 self.found.add(func.__name__)
+                raise _FoundError
         return func(*args, **kwargs)
+
+
+class _FoundError(Exception):
+    """Stops a pass before it draws from the process's random numbers."""

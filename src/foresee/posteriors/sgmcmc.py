@@ -26,8 +26,19 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
+from foresee import seeding
 from foresee.errors import InputError
-from foresee.posteriors.batching import BATCH, Outputs, map_batches, penultimate, probabilities
+from foresee.posteriors.batching import (
+    BATCH,
+    Outputs,
+    at_least_float32,
+    logits,
+    map_batches,
+    penultimate,
+    probabilities,
+    whole,
+)
+from foresee.training import class_numbers, randomness
 from foresee.types import Array, Inputs
 
 _LOOK_EVERY = 50  # iterations
@@ -67,7 +78,28 @@ def sgld(
     *,
     rng: np.random.Generator,
 ) -> "Samples":
-    """Draw by SGLD of constant step: every ``thin``-th state after ``burn_in`` iterations."""
+    """Draw by SGLD of constant step: every ``thin``-th state after ``burn_in`` iterations.
+
+    Args:
+        model: a network that maps inputs [n ...] to ``outputs`` [n c]; the chain starts from its
+            weights, and it is left as it was.
+        inputs: what the network reads [l ...].
+        labels: whole numbers [l] from 0 to c − 1.
+        draws: how many states are kept, t.
+        burn_in: iterations before the first draw is due.
+        thin: iterations from one draw to the next.
+        batch: points of an iteration.
+        step: α, the learning rate on the mean loss.
+        temperature: T; 0 is SGD with weight decay.
+        prior_precision: λ of every weight.
+        outputs: what the network returns, "logits" or "probs".
+        rng: seeds the noise, the order of the data and dropout.
+
+    >>> x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    >>> chain = sgld(nn.Linear(4, 2), x, y, draws=5, burn_in=10, rng=np.random.default_rng(0))
+    >>> chain.predict(x).shape
+    torch.Size([4, 5, 2])
+    """
     _at_least(burn_in=(burn_in, 0), thin=(thin, 1))
     drawn = range(burn_in + thin, burn_in + draws * thin + 1, thin)
     moves = [(step, temperature, k in drawn) for k in range(1, burn_in + draws * thin + 1)]
@@ -93,7 +125,14 @@ def cyclical_sgmcmc(
     """Draw by cyclical SG-MCMC; the defaults are the paper's α₀ = 0.5 and 10 cycles of 10 draws.
 
     The first part ``explore`` of a cycle is SGD without noise, the rest is SGLD with draws spread
-    evenly over it. ``iterations`` counts all cycles together; the last is run to its end.
+    evenly over it. ``iterations`` counts all cycles together; the last is run to its end. The step
+    falls from ``step`` to 0 in each cycle; the other arguments are those of `sgld`.
+
+    >>> x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
+    >>> settings = {"cycles": 2, "per_cycle": 3, "iterations": 100}
+    >>> chain = cyclical_sgmcmc(nn.Linear(4, 2), x, y, **settings, rng=np.random.default_rng(0))
+    >>> chain.predict(x).shape
+    torch.Size([4, 6, 2])
     """
     _at_least(cycles=(cycles, 1), per_cycle=(per_cycle, 1), iterations=(iterations, 1))
     length = math.ceil(iterations / cycles)
@@ -145,7 +184,7 @@ class Samples:
 
     @torch.no_grad()
     def _output(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(self.model, state, (x,))
+        return logits(functional_call(self.model, state, (x,)))
 
 
 def _sample(
@@ -159,6 +198,7 @@ def _sample(
     rng: np.random.Generator,
 ) -> Samples:
     """Make moves (step, temperature, whether to draw) with a copy of the model in train mode."""
+    seeding.check(rng)
     _at_least(draws=(sum(keep for _, _, keep in moves), 2), batch=(batch, 1))
     _at_least(step=(moves[0][0], 1e-12), temperature=(moves[-1][1], 0))
     _at_least(prior_precision=(precision, 0))
@@ -168,7 +208,8 @@ def _sample(
     if not params:
         raise InputError("the model has no weights that require a gradient: unfreeze some")
     noise, order, kept = Generator(params[0].device), Generator(), []
-    with torch.random.fork_rng(range(torch.cuda.device_count())), torch.enable_grad():
+    devices = range(torch.cuda.device_count())
+    with randomness, torch.random.fork_rng(devices), torch.enable_grad():
         for seed in (noise.manual_seed, order.manual_seed, torch.manual_seed):
             seed(number := int(rng.integers(1 << 62)))
         x, y = _data(chain, inputs, labels, outputs)
@@ -176,7 +217,7 @@ def _sample(
         batches = _batches(len(x), batch, order)
         chain.train()
         for k, (step, temperature, keep) in enumerate(moves, 1):
-            out = chain(x[rows := next(batches)])
+            out = at_least_float32(logits(chain(x[rows := next(batches)])))
             log_probs = out.log_softmax(-1) if outputs == "logits" else out.clamp_min(1e-30).log()
             loss = nn.functional.nll_loss(log_probs, y[rows])
             grads = torch.autograd.grad(loss, params, materialize_grads=True)
@@ -197,15 +238,15 @@ def _sample(
 
 @torch.no_grad()
 def _data(model: nn.Module, inputs: Inputs, labels: Array, kind: Outputs) -> tuple[Tensor, Tensor]:
-    x, y = map_batches(lambda rows: rows, inputs, model), torch.as_tensor(labels)
-    probs, again = (probabilities(model(x[:BATCH]), kind) for _ in range(2))
-    if not torch.equal(probs, again):
-        raise InputError("the model is random in eval mode: let self.training switch its dropout")
-    c = probs.shape[-1]
-    if y.is_floating_point() or y.shape != x.shape[:1] or y.amin() < 0 or y.amax() >= c:
-        what = f"labels must be {len(x)} whole numbers from 0 to {c - 1}, one for each input"
-        raise InputError(f"{what}, got {y.dtype} {list(y.shape)}: encode them, or widen the model")
-    return x, y.to(x.device, torch.long)
+    x = whole(inputs, model)
+    y = class_numbers(labels, x)
+    c = probabilities(logits(model(x[:BATCH])), kind).shape[-1]
+    if int(y.amax()) >= c:
+        raise InputError(
+            f"labels go up to {int(y.amax())}, but model has outputs for the classes 0 to {c - 1}: "
+            "encode them, or widen the model"
+        )
+    return x, y
 
 
 def _batches(n: int, batch: int, order: Generator) -> Iterator[Tensor | slice]:

@@ -5,6 +5,7 @@ batch axis. Large ones take draws one by one and *thin* the linear layers: a mas
 every input, so only the kept columns, and the rows kept by the next mask, enter the matrix product.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from foresee.posteriors.batching import BATCH, one_row_each
+from foresee.posteriors.batching import BATCH, logits, one_row_each
 from foresee.posteriors.masks import Layers, Masks, gain, site_of
 
 _THIN_ROWS, _THIN_P = 64, 0.25
@@ -31,7 +32,7 @@ def trusted_split(model: nn.Module, masks: Masks, x: Tensor, truth: Tensor) -> "
     """Split the network, or raise where that fails to give the first draws' ``truth`` [t n c]."""
 
     def agrees(together: int, thin: bool) -> bool:
-        parts = torch.cat(list(found.run(x, len(truth), together, thin)))
+        parts = torch.cat(list(found.run(x.clone(), len(truth), together, thin)))
         error = min(0.1, 10 * torch.finfo(truth.dtype).eps ** 0.5)  # wrong wiring is far worse
         return torch.allclose(parts, truth, error, error * float(truth.abs().amax()))
 
@@ -99,7 +100,7 @@ class Split:
                     env[node] = self._value(node, env)
                 for dead in self.dies.get(node, ()):
                     del env[dead]
-            out = one_row_each(env[node], (now.stop - start) * len(x))
+            out = one_row_each(logits(env[node]), (now.stop - start) * len(x))
             yield out.reshape(now.stop - start, len(x), -1)
 
     def _copy(self, value: Any, draws: slice, rows: int) -> Any:
@@ -179,11 +180,24 @@ def _read(node: fx.Node, env: dict[fx.Node, Any]) -> Any:
 
 
 class _Tracer(fx.Tracer):
-    """Keeps every dropout layer as one node, so that the graph shows where masks apply."""
+    """Keeps every dropout layer as one node, so that the graph shows where masks apply.
+
+    While it traces, torch.fx reroutes the modules of all threads: those of others are let through.
+    """
 
     def __init__(self, layers: Layers) -> None:
         super().__init__()
-        self.layers = layers
+        self.layers, self.thread = layers, threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if m in self.layers:
