@@ -21,7 +21,7 @@ def array(name: str, value: Any, axes: str) -> Any:
     """
     kind = type(value).__name__
     value = value if isinstance(value, Tensor) else arrays.numpy(value, name)
-    if not is_float(value):
+    if not (value.is_floating_point() if isinstance(value, Tensor) else value.dtype.kind == "f"):
         got = kind if value.dtype == object else value.dtype
         raise InputError(
             f"{name} must hold probabilities as floats, got {got}: pass predicted "
@@ -55,9 +55,7 @@ def draws(name: str, value: Any) -> Any:
 
 def same_posterior(pool: Array, val: Array, name: str = "val") -> None:
     """Check that pool and val, known to the caller as ``name``, can come from the same draws."""
-    if type(pool) is not type(val) and not (
-        isinstance(pool, np.ndarray) and isinstance(val, np.ndarray)
-    ):
+    if isinstance(pool, Tensor) is not isinstance(val, Tensor):
         raise InputError(
             f"pool is a {type(pool).__name__} and {name} is a {type(val).__name__}: pass two NumPy "
             "arrays or two torch tensors"
@@ -145,13 +143,6 @@ def byte_count(name: str, size: Any) -> None:
     """Check an amount of memory."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise InputError(f"{name} must be a whole number of bytes, at least 1, got {size!r}")
-
-
-def is_float(value: Array) -> bool:
-    """Whether the array holds floating-point numbers."""
-    if isinstance(value, Tensor):
-        return value.is_floating_point()
-    return value.dtype.kind == "f"
 
 
 def _what_is_wrong(name: str, probs: Tensor, tolerance: float, offset: int) -> str:
