@@ -318,6 +318,9 @@ def test_a_damaged_header_without_rounds_binds_nobody_either(tmp_path, finished)
     header = finished[: finished.index(b"\n") + 1]
     place(tmp_path, header.replace(b'"n_query": 4', b'"n_query": 5'))
     assert go_on(tmp_path).read_bytes() == finished
+    with go_on(tmp_path / "torn", MELL, replace(LINEAR, n_query=5), stop_after=0).open("a") as file:
+        file.write("a torn round\n")
+    assert go_on(tmp_path / "torn").read_bytes() == finished
 
 
 def test_experiments_that_no_report_compares_are_not_run_side_by_side(tmp_path):
