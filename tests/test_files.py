@@ -58,6 +58,7 @@ def test_what_a_living_process_or_another_machine_writes_stays(tmp_path):
         f".foresee-elsewhere-{pid}-abc.tmp",
         f"{here}-no_number-abc.tmp",
         f"{here}-{pid}-abc.txt",
+        f"{pid}-abc.tmp",
     }
     for name in others:
         (tmp_path / name).touch()

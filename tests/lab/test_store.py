@@ -232,6 +232,7 @@ def spoil(number, change):
         (spoil(2, lambda part: [part, part]), 4),
         (lambda content: content[:-1] + content[:-1], 5),
         (lambda content: content + content.splitlines(keepends=True)[-1], 6),
+        (lambda content: content[: content[:-1].rindex(b"\n")] + b'\nrubbish\n{"kind', 5),
     ],
 )
 def test_damage_that_no_crash_makes_is_refused_and_left_for_the_owner(
@@ -311,6 +312,15 @@ def test_a_header_without_rounds_binds_nobody(tmp_path, finished):
     go_on(tmp_path, RANDOM, experiment, stop_after=0)
     assert path.read_bytes().count(b"\n") == 1
     assert go_on(tmp_path).read_bytes() == finished
+
+
+def test_a_damaged_header_without_rounds_binds_nobody_either(tmp_path, finished):
+    header = finished[: finished.index(b"\n") + 1]
+    place(tmp_path, header.replace(b'"n_query": 4', b'"n_query": 5'))
+    assert go_on(tmp_path).read_bytes() == finished
+    with go_on(tmp_path / "torn", MELL, replace(LINEAR, n_query=5), stop_after=0).open("a") as file:
+        file.write("a torn round\n")
+    assert go_on(tmp_path / "torn").read_bytes() == finished
 
 
 def test_experiments_that_no_report_compares_are_not_run_side_by_side(tmp_path):
@@ -736,6 +746,24 @@ def test_an_experiment_of_wrong_types_is_left_out_by_name(tmp_path, key):
     (problem,) = left_out(tmp_path, *others)
     assert f"{path} is no trial" in problem
     assert f"(line 1: experiment: {key}: " in problem
+
+
+@pytest.mark.parametrize("empty", [{}, "", None])
+def test_what_is_empty_but_no_array_is_no_array(tmp_path, empty):
+    path, *others = three(tmp_path)
+    rewrite(path, lambda header, *rounds: rounds[-1].update(picks=empty))
+    (problem,) = left_out(tmp_path, *others)
+    assert f"(line 5: picks: array expected, got {empty!r})" in problem
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_nothing_follows_the_last_round(tmp_path, summed):
+    path, *others = three(tmp_path)
+    values = fuzz_store.unseal(path.read_bytes())
+    values[0] |= {"checksums": "crc32"} if summed else {}
+    values.append({**values[-1], "number": 4})
+    path.write_bytes((fuzz_store.seal if summed else fuzz_store.unsummed)(values))
+    assert left_out(tmp_path, *others) == [str(store.lines.damage(path, 6))]
 
 
 def test_a_field_that_is_missing_is_named(tmp_path):
