@@ -108,7 +108,14 @@ def test_the_first_picks_are_kept_as_a_picture(tmp_path):
         enlarged = pool[pick].repeat(6, 0).repeat(6, 1)
         np.testing.assert_array_equal(pixels[:, place * step :][:, :48], enlarged)
     assert pixels.shape == (48, 5 * step - runner._GAP)
+    assert (pixels[:, 48:step] == 255).all()
     assert not list(trial.path.parent.glob("*.tmp"))
+
+
+def test_a_trial_that_picks_nothing_has_no_picture(tmp_path):
+    job = Job(replace(DIGITS, rounds=0), "Random", 0)
+    assert run_trial(job, Place(tmp_path)) == Outcome(job, "finished")
+    assert not list(tmp_path.glob("*/*.png"))
 
 
 def test_a_trial_that_cannot_run_says_why_and_stops_no_other(tmp_path):
