@@ -270,6 +270,7 @@ def test_whatever_decides_the_outcome_is_in_the_configuration(change):
         ("import nowhere_at_all", r"does not run \(ModuleNotFoundError"),
         ("import sys; sys.exit(3)", r"does not run \(SystemExit\(3\)\): mend it"),
         ("x = 1", r"has no function 'score'"),
+        ("score = 1", r"has no function 'score'"),
     ],
 )
 def test_a_file_of_ones_own_that_does_not_run_is_named(tmp_path, text, message):

@@ -82,6 +82,13 @@ def test_a_trial_is_what_the_loop_yields(tmp_path):
     assert (trial.header["device"], trial.header["threads"]) == ("cpu", 1)
 
 
+def test_a_trial_computes_with_its_share_of_threads(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    run_trial(RANDOM, Place(tmp_path, threads=3))
+    assert asked[0] == 3
+
+
 def test_a_finished_trial_is_left_as_it_is(tmp_path, monkeypatch):
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
@@ -101,7 +108,14 @@ def test_the_first_picks_are_kept_as_a_picture(tmp_path):
         enlarged = pool[pick].repeat(6, 0).repeat(6, 1)
         np.testing.assert_array_equal(pixels[:, place * step :][:, :48], enlarged)
     assert pixels.shape == (48, 5 * step - runner._GAP)
+    assert (pixels[:, 48:step] == 255).all()
     assert not list(trial.path.parent.glob("*.tmp"))
+
+
+def test_a_trial_that_picks_nothing_has_no_picture(tmp_path):
+    job = Job(replace(DIGITS, rounds=0), "Random", 0)
+    assert run_trial(job, Place(tmp_path)) == Outcome(job, "finished")
+    assert not list(tmp_path.glob("*/*.png"))
 
 
 def test_a_trial_that_cannot_run_says_why_and_stops_no_other(tmp_path):
@@ -341,6 +355,19 @@ def test_trials_of_others_are_waited_for_and_taken_over(tmp_path):
         assert next(outcomes) == Outcome(RANDOM, "finished")  # it came back for it
     assert list(outcomes) == []
     assert rounds(RANDOM, tmp_path) == whole
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_workers_have_their_share_of_threads_and_end_with_the_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    outcomes = run_all(plan([DIGITS], ["Random", "BALD"], [0]), Place(tmp_path), 2)
+    assert next(outcomes).state == "finished"
+    workers = tiny.workers(os.getpid())
+    assert len(workers) == 2
+    for pid in workers:
+        assert b"\0NUMBA_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+    outcomes.close()  # as an interrupt does
+    assert tiny.end(workers, within=10)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
