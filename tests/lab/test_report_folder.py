@@ -330,7 +330,7 @@ def test_the_page_says_what_was_left_out_and_why(tmp_path):
     bad.with_name("MELL-0.png").write_bytes(b"no picture")
     found, left_out = folder.read(tmp_path / "runs")
     page = folder.write(found, tmp_path / "report", left_out).read_text()
-    assert "2 things were left out of this report." in page
+    assert "2 files were left out, whole or in part." in page
     listed = page[page.index('<h3 id="left-out">') :]
     assert f"{bad} is" in listed
     assert f"{bad.with_name('MELL-0.png')} is no picture to show" in listed

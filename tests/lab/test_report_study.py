@@ -274,7 +274,7 @@ def test_what_is_missing():
         "MELL seeds 1, 5 not begun",
     ]
     text = " ".join(c.text for c in cautions([found], ["MELL", "BALD", "Random"], left_out=2))
-    assert "2 things were left out of this report" in text
+    assert "2 files were left out" in text
     assert "1 trial is unfinished: in the curves" in text
     assert "5 trials are absent" in text
     assert "fewer than 5 seeds (2)" in text
