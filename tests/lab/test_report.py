@@ -10,6 +10,7 @@ from scipy.stats import ttest_rel
 from foresee.lab.report import published
 from foresee.lab.report.statistics import (
     Auc,
+    Paired,
     Tally,
     area_under_curve,
     effective_classes,
@@ -125,6 +126,11 @@ def test_a_paired_win_needs_significance_and_counts_each_experiment_once():
 def test_a_paired_win_is_below_one_in_twenty(gaps, wins):  # p = 0.074 and p = 0.016
     areas = {"any": {"ours": dict(enumerate(gaps)), "theirs": dict.fromkeys(range(4), 0.0)}}
     assert paired_tally(areas, "ours", "theirs") == Tally(wins, 1 - wins, 0)
+
+
+def test_significance_begins_below_one_in_twenty():
+    results = [Paired(3, difference, p) for p in (0.0499, 0.05, 0.0501) for difference in (1, -1)]
+    assert [result.verdict for result in results] == [1, -1, 0, 0, 0, 0]
 
 
 def test_wins_and_losses_mirror_by_both_rules():

@@ -109,10 +109,17 @@ def test_the_tables_hold_what_was_measured(tmp_path):
     assert [row["experiment"] for row in read(tmp_path, "cost.csv")] == ["mnist-shift"] * 3
     (health,) = read(tmp_path, "health.csv")
     assert (health["method"], health["round"], health["problem"]) == ("Random", "1", "plateau")
+    assert (health["train_accuracy"], health["train_loss"]) == ("0.5", "0.693")
+    needed = read(tmp_path, "saturation.csv")[0]
+    assert (needed["part_of_best"], needed["method"]) == ("0.9", "MELL")
+    assert float(needed["accuracy"]) == pytest.approx(0.9 * 0.74)
+    assert float(needed["labels"]) == pytest.approx(20 + 10 * (0.666 - 0.61) / (0.7 - 0.61))
     curves = read(tmp_path, "curves.csv")
     last = [r for r in curves if r["experiment"] == "toy-noshift" and r["metric"] == "accuracy"]
     assert [(r["method"], r["n_labelled"]) for r in last[:2]] == [("MELL", "10"), ("MELL", "20")]
     assert last[0]["std"] == "", "one seed has no deviation"
+    above = [r for r in curves if r["metric"] == "accuracy_above_random" and r["method"] == "BADGE"]
+    assert [float(row["mean"]) for row in above] == pytest.approx([0, 0, 0.02])
     tallies = {tuple(row.values())[:3]: row["wins"] for row in read(tmp_path, "win_tie_loss.csv")}
     assert tallies["paper", "BADGE", "MELL"] == "0", "seeds differ as much as methods"
     assert tallies["paired", "BADGE", "MELL"] == "1", "but at every seed alike"
@@ -330,7 +337,7 @@ def test_the_page_says_what_was_left_out_and_why(tmp_path):
     bad.with_name("MELL-0.png").write_bytes(b"no picture")
     found, left_out = folder.read(tmp_path / "runs")
     page = folder.write(found, tmp_path / "report", left_out).read_text()
-    assert "2 things were left out of this report." in page
+    assert "2 files were left out, whole or in part." in page
     listed = page[page.index('<h3 id="left-out">') :]
     assert f"{bad} is" in listed
     assert f"{bad.with_name('MELL-0.png')} is no picture to show" in listed

@@ -207,6 +207,17 @@ def test_areas_are_of_finished_trials_only():
     assert found.costs == found.mean_costs == {}
 
 
+def test_two_rounds_have_an_area_and_nothing_is_a_value():
+    found = study(trial(accuracy=(0.0, 0.5)))
+    assert found.areas == {"MELL": {0: pytest.approx(0.25)}}
+    assert found.curves[ACCURACY]["MELL"].mean == (0.0, 0.5)
+
+
+def test_rounds_stand_in_the_order_of_their_labels():
+    late, early = trial(seed=0, n_labelled=(30, 40, 50)), trial(seed=1, n_labelled=(10, 20, 30))
+    assert study(late, early).curves[ACCURACY]["MELL"].n_labelled == (10, 20, 30, 40, 50)
+
+
 def test_cost_has_an_area_where_it_was_counted():
     found = study(trial(cost=(3.0, 2.0, 1.0)))
     assert found.mean_costs["MELL"].mean == pytest.approx(2.0)
@@ -274,7 +285,7 @@ def test_what_is_missing():
         "MELL seeds 1, 5 not begun",
     ]
     text = " ".join(c.text for c in cautions([found], ["MELL", "BALD", "Random"], left_out=2))
-    assert "2 things were left out of this report" in text
+    assert "2 files were left out" in text
     assert "1 trial is unfinished: in the curves" in text
     assert "5 trials are absent" in text
     assert "fewer than 5 seeds (2)" in text

@@ -51,7 +51,7 @@ class Caution(NamedTuple):
 
 def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0) -> list[Caution]:
     """Say in a sentence each what limits the whole report."""
-    gone = f"{words.some(left_out, 'thing was', 'things were')} left out of this report."
+    gone = f"{words.some(left_out, 'file was', 'files were')} left out, whole or in part."
     return [
         *([Caution(gone, see="left-out")] if left_out else []),
         *_about_training(studies),
