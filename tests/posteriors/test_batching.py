@@ -309,7 +309,7 @@ def test_bfloat16_by_choice():
     for ours, expected in zip(answers(fast, x), answers(exact, x), strict=True):
         assert ours.dtype is torch.float32
         assert 0 < (ours - expected).abs().max() < 0.05
-    with pytest.raises(InputError, match="precision must be .float32. or .bfloat16., got 'tf32'"):
+    with pytest.raises(InputError, match=r"precision must be .*, got 'tf32'"):
         mc_dropout(model, precision="tf32")
 
 
