@@ -96,6 +96,7 @@ def test_strategies_run_on_what_a_tokeniser_returns():
             assert len(set(strategy(view, 4, np.random.default_rng(0)).tolist())) == 4
 
 
+@pytest.mark.filterwarnings("ignore")  # of the library's own dependencies
 def test_rows_of_datasets():
     datasets = pytest.importorskip("datasets")
     columns = encoded()
