@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from foresee import InputError, bald, eer, entropy, mebl, mell, mezl
-from foresee.testing import random_draws
+from foresee import InputError, bald, checks, eer, entropy, mebl, mell, mezl
+from foresee.testing import check_score, check_strategy, random_draws
 
 RNG = np.random.default_rng(0)
 POOL, VAL = random_draws(RNG, 6, 4, 3), random_draws(RNG, 5, 4, 3)
@@ -19,11 +19,15 @@ def broken(position, row):
 
 
 CASES = {
-    "a list": (POOL.tolist(), VAL, "pool must be a NumPy array or a torch tensor .* got list"),
+    "nothing": (None, VAL, "pool must hold probabilities as floats, got NoneType"),
+    "ragged": ([[[0.5, 0.5]], [[1.0]]], VAL, "pool must be an array, got list: .*inhomogeneous"),
+    "words": ([["a"]], VAL, "pool must hold probabilities as floats, got <U1"),
+    "complex": (POOL + 0j, VAL, "pool must hold probabilities as floats, got complex128"),
     "no draws": (POOL[:, 0], VAL, r"pool must have shape \[n t c\], got \[6, 3\].*several"),
     "rank 4": (POOL[None], VAL, r"pool must have shape \[n t c\], got \[1, 6, 4, 3\]"),
     "integers": (np.ones((6, 4, 3), int), VAL, "pool must hold probabilities as floats, got int64"),
-    "objects": (POOL.astype(object), VAL, "pool must hold probabilities as floats, got object"),
+    "whole tensor": (torch.ones(6, 4, 3, dtype=torch.int64), VAL, "as floats, got torch.int64"),
+    "objects": (POOL.astype(object), VAL, "pool must hold probabilities as floats, got ndarray"),
     "empty pool": (POOL[:0], VAL, "pool is empty: axis n"),
     "empty val": (POOL, VAL[:0], "val is empty: axis n"),
     "one draw": (POOL[:, :1], VAL[:, :1], r"pool has one draw \(t = 1\).*at least 2 draws"),
@@ -31,6 +35,8 @@ CASES = {
     "other draws": (POOL, VAL[:, :3], r"share draws t: pool is \[6, 4, 3\], val is \[5, 3, 3\]"),
     "other classes": (POOL, VAL[..., :2], "share classes c"),
     "two kinds": (POOL, torch.tensor(VAL), "pool is a ndarray and val is a Tensor"),
+    "kinds two": (torch.tensor(POOL), VAL, "pool is a Tensor and val is a ndarray"),
+    "two devices": (torch.tensor(POOL), torch.ones(5, 4, 3, device="meta"), "val.to.pool.device"),
     "NaN": (broken((4, 1, 2), np.nan), VAL, r"pool\[4, 1, 2\] is nan.*must be finite"),
     "infinity": (broken((4, 1, 2), np.inf), VAL, r"pool\[4, 1, 2\] is inf"),
     "negative": (broken((3, 2), [1.5, -0.5, 0]), VAL, r"pool\[3, 2, 1\] is -0.5.*never negative"),
@@ -60,11 +66,13 @@ def test_bad_probabilities(score, case, dtype, backend):
         score(pool, val)
 
 
-def test_the_row_named_is_the_row_of_the_whole_pool():
-    pool = np.repeat(POOL.astype(np.float32), 100, 0)
-    pool[555, 1] = [0.5, 0.3, 0.1]
-    with pytest.raises(InputError, match=r"pool\[555, 1\] sums to 0\.9"):
-        mell(pool, VAL.astype(np.float32), scratch=1000)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ">f8", np.longdouble])
+@pytest.mark.parametrize("scratch", [1000, 1 << 20])
+def test_the_row_named_is_the_row_of_the_whole_pool(dtype, scratch):
+    pool = np.repeat(POOL.astype(dtype), 100, 0)
+    pool[555, 1] = [0.5, 0.25, 0.125]
+    with pytest.raises(InputError, match=r"pool\[555, 1\] sums to 0\.875"):
+        mell(pool, VAL, scratch=scratch)
 
 
 @pytest.mark.parametrize("score", [bald, entropy])
@@ -84,18 +92,14 @@ def test_entropy_takes_one_prediction_per_input():
         (np.eye(2), r"loss must have shape \[c a\] with c = 3 rows.*got \[2, 2\]"),
         (np.ones(3), r"got \[3\]"),
         (np.full((3, 3), np.nan), "loss must be finite"),
+        (np.empty((3, 0)), r"got \[3, 0\]"),
+        (None, "loss must be real numbers, got NoneType"),
+        ([[0, 1], [1]], "loss must be an array, got list"),
     ],
 )
 def test_bad_loss_matrix(loss, message):
     with pytest.raises(InputError, match=message):
         eer(POOL, VAL, loss=loss)
-
-
-def test_bad_product():
-    with pytest.raises(InputError, match=r"product must be None.*got torch.int8"):
-        mell(POOL, VAL, product=torch.int8)
-    with pytest.raises(InputError, match="pool and val are float64: pass float32"):
-        mell(POOL, VAL, product=torch.float16)
 
 
 @pytest.mark.parametrize("scratch", [0, -1, 2.5, None])
@@ -108,3 +112,106 @@ def test_rounding_of_the_sum_is_forgiven():
     mell((POOL * (1 + 5e-5)).astype(np.float32), VAL.astype(np.float32))
     with pytest.raises(InputError, match="sums to"):
         mell((POOL * (1 + 5e-4)).astype(np.float32), VAL.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([0, 1, 1], r"each position once, got 1 of 3 again"),
+        ([0, 1], r"3 positions \[3\], got shape \[2\]"),
+        ([[0, 1, 2]], r"3 positions \[3\], got shape \[1, 3\]"),
+        ([0, 1, -1], "positions from 0 to 5, got -1 to 1"),
+        ([0, 1, 6], "positions from 0 to 5, got 0 to 6"),
+        ([True, False, True], "whole numbers, got bool"),
+        ([0.0, 1.0, 2.0], "whole numbers, got float64"),
+        (None, "whole numbers, got object"),
+    ],
+)
+def test_bad_picks_are_named(values, problem):
+    with pytest.raises(InputError, match=f"strategy mine must return {problem}: mend the strategy"):
+        checks.picks("mine", values, 3, 6)
+    with pytest.raises(InputError, match="what strategy mine returns must be an array, got list"):
+        checks.picks("mine", [[0], [1, 2]], 3, 6)
+
+
+@pytest.mark.parametrize("kind", [list, np.uint8, np.array, torch.tensor])
+def test_picks_are_positions_of_any_form(kind):
+    found = checks.picks("mine", kind([5, 0, 3]), 3, 6)
+    assert found.dtype == np.int64
+    assert found.tolist() == [5, 0, 3]
+    assert checks.picks("none", np.zeros(0, int), 0, 6).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([1.0, 2.0], r"one real number for each of the 3 points, got float64 \[2\]: reduce"),
+        (np.ones((3, 1)), r"one real number for each of the 3 points, got float64 \[3, 1\]"),
+        (np.ones(3) * 1j, r"one real number for each of the 3 points, got complex128 \[3\]"),
+        (["a", "b", "c"], "one real number for each of the 3 points, got <U1"),
+        ([True] * 3, "one real number for each of the 3 points, got bool"),
+    ],
+)
+def test_bad_scores_are_named(values, problem):
+    with pytest.raises(InputError, match=f"score mine must return {problem}"):
+        checks.scores("mine", values, 3)
+
+
+def test_scores_must_be_finite():
+    with pytest.raises(InputError, match="score mine must be finite, got inf for 2 of 3 points"):
+        checks.scores("mine", [0.0, np.inf, np.nan], 3)
+    with pytest.raises(InputError, match="what score mine returns must be an array, got list"):
+        checks.scores("mine", [[0], [1, 2], [3]], 3)
+    for values in ([1, 2, 3], np.ones(3, np.float16), torch.ones(3, dtype=torch.bfloat16)):
+        assert checks.scores("mine", values, 3).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        (0, "must be at least 1, got 0"),
+        (8, "= 8 is more than the 7 points of the pool: ask for fewer"),
+        (True, "must be a whole number, got True"),
+        (2.0, r"must be a whole number, got 2\.0"),
+    ],
+)
+def test_bad_counts(size, problem):
+    with pytest.raises(InputError, match=f"k {problem}"):
+        checks.count("k", size, 7, of="the pool")
+
+
+@pytest.mark.parametrize("size", [1, 7, np.int32(7)])
+def test_good_counts(size):
+    checks.count("k", size, 7, of="the pool")
+
+
+def nan_for_certain(pool, val):
+    scores = mell(pool, val)
+    return scores * np.nan if (pool == 1).any() else scores
+
+
+@pytest.mark.parametrize(
+    ("score", "law"),
+    [
+        (nan_for_certain, "finite on exact zeros and ones: score nan_for_certain must be finite"),
+        (lambda pool, val: mell(pool, val) + 0j, "a finite real number: score .* got complex128"),
+        (lambda pool, val: mell(pool, val) * np.nan, "a finite real number: .* must be finite"),
+        (lambda pool, val: mell(pool, val).tolist(), "NumPy arrays give a NumPy array"),
+    ],
+)
+def test_scores_that_are_no_numbers_break_a_law(score, law):
+    with pytest.raises(AssertionError, match=f"broken law: .*{law}"):
+        check_score(score)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "law"),
+    [
+        (lambda view, size, rng: np.arange(size) - 1, "strategy .* positions from 0 to 39, got -1"),
+        (lambda view, size, rng: np.arange(size) + 1, "strategy .* positions from 0 to 39"),
+        (lambda view, size, rng: np.arange(size + 1), "strategy .* 1 positions"),
+    ],
+)
+def test_picks_that_are_no_positions_break_a_law(strategy, law):
+    with pytest.raises(AssertionError, match=f"broken law: .*{law}"):
+        check_strategy(strategy)

@@ -1,10 +1,13 @@
 """The promise of a batch against exact conditioning in a linear Gaussian model."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mpmath import mp
 
 from foresee import InputError, mebl, promise, scores
 from foresee.testing import random_draws
@@ -69,6 +72,75 @@ def test_times_counts_points_so_often():
     batch, val = some(4)
     three = np.concatenate([batch] * 3)
     assert promise(batch, val, times=3) == pytest.approx(promise(three, val), rel=1e-9)
+
+
+def by_many_digits(batch, val, times):
+    """tr S − tr S (I + times F)⁻¹ as it is written, where 400 digits leave nothing to cancel."""
+    t, c = batch.shape[1:]
+    with mp.workdps(400):
+        information, gram = mp.zeros(t), mp.zeros(t)
+        for point in batch:
+            kept = np.sort(np.argsort(point.mean(0))[:-1])
+            p = mp.matrix(point[:, kept].tolist())
+            mean = [mp.fsum(p[:, k]) / t for k in range(c - 1)]
+            a = mp.matrix(c - 1, t)
+            for k in range(c - 1):
+                for d in range(t):
+                    a[k, d] = (p[d, k] - mean[k]) / mp.sqrt(t)
+            noise = -(p.T * p) / t
+            for k in range(c - 1):
+                noise[k, k] += mean[k] * (1 + mp.mpf(scores._JITTER)) + mp.mpf(1e-12)
+            information += a.T * mp.inverse(noise) * a
+        for target in val:
+            b = mp.matrix((target - target.mean(0)).T.tolist())
+            gram += b.T * b / (t * len(val))
+        left = mp.inverse(mp.eye(t) + mp.mpf(times) * information)
+        product = gram * (mp.eye(t) - left)
+        return float(mp.fsum(product[k, k] for k in range(t)))
+
+
+@pytest.mark.parametrize("times", [1e-300, 1e-9, 1, 1e4, 1e10, 1e20, 1e300])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_any_number_of_times(times, n):
+    batch, val = some(n, 4, t=5, c=3)
+    assert promise(batch, val, times=times) == pytest.approx(
+        by_many_digits(batch, val, times), rel=1e-5, abs=0
+    )
+
+
+def test_of_endless_repetition_is_what_the_batch_can_tell():
+    batch, val = some(2, t=8, c=3)
+    centred = (batch - batch.mean(1, keepdims=True)).transpose(0, 2, 1).reshape(-1, 8)
+    targets = (val - val.mean(1, keepdims=True)).transpose(0, 2, 1).reshape(-1, 8)
+    left = targets - targets @ np.linalg.pinv(centred, rcond=1e-9) @ centred
+    limit = ((targets**2).sum() - (left**2).sum()) / 8 / len(val)
+    grown = [promise(batch, val, times=times) for times in (1e6, 1e10, 1e16, 1e30, 1e300)]
+    np.testing.assert_allclose(grown[1:], limit, rtol=1e-6)
+    assert np.diff(grown).min() >= -1e-15
+    assert limit < 0.99 * val.var(1).sum(1).mean()
+
+
+def test_draws_that_agree_promise_nothing():
+    batch, val = some(3)
+    assert promise(np.repeat(batch[:, :1], 8, 1), val) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.astype(">f8"),
+        lambda x: x[::-1].copy()[::-1],
+        lambda x: x[:, ::-1].copy()[:, ::-1],
+        lambda x: x.astype(np.longdouble),
+        lambda x: np.frombuffer(x.tobytes()).reshape(x.shape),
+        lambda x: x.tolist(),
+        lambda x: torch.tensor(x, requires_grad=True),
+    ],
+)
+def test_takes_numbers_of_any_form(change):
+    batch, val = some()
+    with warnings.catch_warnings(action="error"):
+        assert promise(change(batch), change(val)) == pytest.approx(promise(batch, val), rel=1e-12)
 
 
 def test_takes_tensors_and_refuses_other_draws():

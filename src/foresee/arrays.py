@@ -8,77 +8,95 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from foresee.errors import InputError
 
 
-def tensor(values: Any) -> Tensor:
-    """Numbers as a tensor without history, on the device they are on.
+def tensor(values: Any, name: str = "values") -> Tensor:
+    """Real numbers as a tensor without history, on the device they are on.
 
     Memory is shared where torch can read it: arrays that are read-only, strided backwards, of
-    foreign byte order or of more than 64 bits are copied. Sparse matrices are made dense, the items
-    of a list are stacked.
+    foreign byte order or of more than 64 bits are copied. Frames, sparse matrices and nested lists
+    are read as `numpy` reads them.
 
     >>> tensor(np.arange(3, dtype=">f4")[::-1])
     tensor([2., 1., 0.])
     """
     if isinstance(values, Tensor):
         return values.detach()
-    try:
-        if isinstance(values, list) and values and isinstance(values[0], Tensor):
-            return torch.stack(values).detach()
-        array = np.asarray(values.toarray() if hasattr(values, "toarray") else values)
-    except (RuntimeError, ValueError) as error:
-        raise InputError(
-            f"rows must be of one shape: pad or resize them ({str(error).splitlines()[0]})"
-        ) from error
-    if array.dtype.kind not in "biufc":
-        raise InputError(f"numbers were expected, got {type(values).__name__} of {array.dtype}")
-    readable = array.dtype.isnative and array.itemsize <= 8 and array.flags.carray
-    if not readable:
+    array = numpy(values, name)
+    if array.dtype.kind not in "biuf":
+        kind = type(values).__name__ if array.dtype == object else array.dtype
+        raise InputError(f"{name} must be real numbers, got {kind}: encode what is not a number")
+    if not is_shareable(array):
         dtype = array.dtype.newbyteorder("=") if array.itemsize <= 8 else np.dtype(np.float64)
         array = np.array(array, dtype=dtype, order="C")
     return torch.from_numpy(array)
 
 
-def numpy(values: Any) -> NDArray[Any]:
-    """Numbers as a NumPy array, which shares memory where it can."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+def is_shareable(array: NDArray[Any]) -> bool:
+    """Whether torch reads this memory as it is, without a copy and without a warning."""
+    forward = min(array.strides, default=0) >= 0  # one row may be backwards, yet contiguous
+    return forward and array.flags.carray and array.dtype.isnative and array.itemsize <= 8
+
+
+def numpy(values: Any, name: str = "values") -> NDArray[Any]:
+    """Values as a NumPy array, which shares memory where it can; bfloat16 becomes float32.
+
+    >>> numpy(torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
+    array([1., 1.], dtype=float32)
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} has masked entries: fill them or leave their rows out")
+    try:
+        return np.asarray(values.toarray() if hasattr(values, "toarray") else values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be an array, got {type(values).__name__}: {error}") from None
 
 
 def rows(name: str, inputs: Any) -> Any:
-    """Inputs that are indexed by position, with slices and with arrays of positions.
+    """Inputs [n …] that are read by position: ``[slice]``, ``[positions]``, ``[mask]``, ``[i]``.
 
-    Arrays and tensors are left as they are; pandas objects, sparse matrices, lists, Datasets and
-    dicts of columns become `Rows`, whose parts are of the same kind as the whole.
+    Arrays and tensors are left as they are. Frames and series, sparse matrices, lists, map-style
+    Datasets and dicts of columns become `Rows`, whose parts are of the same kind as the whole;
+    ``[:]`` is all of it.
 
     >>> rows("pool", ["a", "b", "c"])[np.array([2, 0])]
     ['c', 'a']
     """
-    if isinstance(inputs, np.ndarray | Tensor | Rows):
+    if isinstance(inputs, Rows) or (isinstance(inputs, np.ndarray | Tensor) and inputs.ndim > 0):
         return inputs
-    return Rows(inputs, np.arange(count(name, inputs)))
-
-
-def count(name: str, inputs: Any) -> int:
-    """How many rows there are."""
-    if hasattr(inputs, "tocsr"):  # a sparse matrix has no len
-        return int(inputs.shape[0])
-    if isinstance(inputs, Mapping):
-        sizes = {key: count(key, column) for key, column in inputs.items()}
-        if len(set(sizes.values())) != 1:
+    if hasattr(inputs, "tocsr"):  # other formats have no rows, or none that are quick to read
+        inputs = inputs.tocsr()
+        return Rows(inputs, np.arange(inputs.shape[0]))
+    if isinstance(inputs, Mapping) and inputs:
+        columns = {key: rows(f"{name}[{key!r}]", column) for key, column in inputs.items()}
+        sizes = {key: len(column) for key, column in columns.items()}
+        if len(set(sizes.values())) > 1:
             raise InputError(f"{name} must hold columns of one length, got {sizes}")
-        return next(iter(sizes.values()))
-    if not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")):
+        return Rows(columns, np.arange(max(sizes.values())))
+    remedy = ""
+    if isinstance(inputs, DataLoader):
+        remedy = "its .dataset"
+    elif isinstance(inputs, Mapping | tuple):  # its length is that of a row, not of the pool
+        remedy = "a list or a Dataset of such rows"
+    elif isinstance(inputs, IterableDataset | str | bytes) or not (
+        hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
+    ):
+        remedy = "an array, a tensor, a frame, a list or a map-style Dataset"
+    if remedy or isinstance(inputs, np.ndarray | Tensor):
         raise InputError(
             f"{name} must hold rows that can be counted and read by position, got "
-            f"{type(inputs).__name__}: pass an array, a tensor, a frame, a list or a map-style "
-            "Dataset"
+            f"{type(inputs).__name__}: pass {remedy or 'one row for each example'}"
         )
-    return len(inputs)
+    return Rows(inputs, np.arange(len(inputs)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Some rows of a container, read when they are asked for: it is never copied whole."""
 
@@ -89,39 +107,23 @@ class Rows:
         return len(self.index)
 
     def __getitem__(self, key: Any) -> Any:
-        return take(self.data, self.index[key])
+        return take(self.data, self.index[numpy(key) if isinstance(key, Tensor) else key])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:], dtype)
+        return np.asarray(numpy(self[:]), dtype)
 
 
-def take(data: Any, positions: NDArray[np.int64]) -> Any:
-    """The rows at these positions, in their order, in a container of the same kind."""
+def take(data: Any, positions: Any) -> Any:
+    """The rows at these positions [k], in their order, in a container of the same kind; or one."""
+    positions = np.array(positions, order="C")[()]  # torch reads no array backwards
     if hasattr(data, "iloc"):  # pandas counts by label unless told otherwise
         return data.iloc[positions]
-    if hasattr(data, "tocsr"):
-        return data.tocsr()[positions]
-    if isinstance(data, np.ndarray | Tensor | Rows):
+    if isinstance(data, np.ndarray | Tensor | Rows) or hasattr(data, "tocsr"):
         return data[positions]
     if isinstance(data, Mapping):
         return {key: take(column, positions) for key, column in data.items()}
-    return [data[int(i)] for i in positions]
-
-
-def unlabelled(items: list[Any]) -> Any:
-    """Rows as a Dataset gives them: the labels of pairs are left out, dicts become columns.
-
-    >>> unlabelled([({"a": 1}, "label"), ({"a": 2}, "label")])
-    {'a': [1, 2]}
-    """
-    rows = [item[0] if _is_pair(item) else item for item in items]
-    if rows and isinstance(rows[0], Mapping):
-        return {key: [row[key] for row in rows] for key in rows[0]}
-    return rows
-
-
-def _is_pair(item: Any) -> bool:
-    """Whether it is (input, label …), not a row of numbers."""
-    if not (isinstance(item, tuple | list) and item):
-        return False
-    return isinstance(item[0], np.ndarray | Tensor | Mapping)
+    if isinstance(positions, np.integer):
+        return data[int(positions)]
+    if isinstance(data, list):
+        return [data[i] for i in positions]
+    return Subset(data, positions.tolist())

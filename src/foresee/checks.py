@@ -14,16 +14,18 @@ from foresee.kernels import tiled
 from foresee.types import Array
 
 
-def array(name: str, value: Any, axes: str) -> None:
-    """Check kind, float type, rank and that no axis is empty; ``axes`` as in "n t c"."""
-    if not isinstance(value, np.ndarray | Tensor):
+def array(name: str, value: Any, axes: str) -> Any:
+    """Check float type, rank and that no axis is empty; ``axes`` as in "n t c".
+
+    Returns the tensor, or else the NumPy array of what is nested in lists or frames.
+    """
+    kind = type(value).__name__
+    value = value if isinstance(value, Tensor) else arrays.numpy(value, name)
+    if not (value.is_floating_point() if isinstance(value, Tensor) else value.dtype.kind == "f"):
+        got = kind if value.dtype == object else value.dtype
         raise InputError(
-            f"{name} must be a NumPy array or a torch tensor [{axes}], got {type(value).__name__}"
-        )
-    if not is_float(value):
-        raise InputError(
-            f"{name} must hold probabilities as floats, got {value.dtype}: pass predicted "
-            "probabilities, not labels or counts"
+            f"{name} must hold probabilities as floats, got {got}: pass predicted "
+            f"probabilities [{axes}], not labels or counts"
         )
     shape = tuple(value.shape)
     if len(shape) != len(axes.split()):
@@ -37,23 +39,23 @@ def array(name: str, value: Any, axes: str) -> None:
             raise InputError(f"{name} is empty: axis {axis} of [{axes}] has length 0")
     if shape[-1] < 2:
         raise InputError(f"{name} has {shape[-1]} class; [{axes}] needs at least 2 classes")
+    return value
 
 
-def draws(name: str, value: Any) -> None:
-    """Check the form of probabilities [n t c]; `rows_sum_to_one` checks their values."""
-    array(name, value, "n t c")
+def draws(name: str, value: Any) -> Any:
+    """Check the form of probabilities [n t c] and return them; see `rows_sum_to_one` too."""
+    value = array(name, value, "n t c")
     if value.shape[1] < 2:
         raise InputError(
             f"{name} has one draw (t = 1), so there is no posterior to learn from: pass at least "
             "2 draws (MC dropout, an ensemble, a forest's trees), or rank by entropy(point)"
         )
+    return value
 
 
 def same_posterior(pool: Array, val: Array, name: str = "val") -> None:
     """Check that pool and val, known to the caller as ``name``, can come from the same draws."""
-    if type(pool) is not type(val) and not (
-        isinstance(pool, np.ndarray) and isinstance(val, np.ndarray)
-    ):
+    if isinstance(pool, Tensor) is not isinstance(val, Tensor):
         raise InputError(
             f"pool is a {type(pool).__name__} and {name} is a {type(val).__name__}: pass two NumPy "
             "arrays or two torch tensors"
@@ -71,16 +73,18 @@ def same_posterior(pool: Array, val: Array, name: str = "val") -> None:
         )
 
 
-def loss_matrix(loss: Any, classes: int) -> None:
-    """Check ℓ[y, a]: one row per class, one column per action, finite."""
-    shape = list(np.shape(loss))
+def loss_matrix(loss: Any, classes: int) -> Tensor:
+    """Check ℓ[y, a]: one row per class, one column per action, finite; return it in float64."""
+    matrix = arrays.tensor(loss, "loss").double()
+    shape = list(matrix.shape)
     if len(shape) != 2 or shape[0] != classes or shape[1] < 1:
         raise InputError(
             f"loss must have shape [c a] with c = {classes} rows, loss[y, a] being the cost of "
             f"action a when the class is y; got {shape}"
         )
-    if not np.isfinite(np.asarray(loss, dtype=np.float64)).all():
+    if not bool(matrix.isfinite().all()):
         raise InputError("loss must be finite: replace NaN and infinity by large costs")
+    return matrix
 
 
 def rows_sum_to_one(name: str, probs: Tensor, offset: int = 0) -> None:
@@ -104,7 +108,7 @@ def count(name: str, size: Any, limit: int, of: str) -> None:
 
 def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:
     """Check what the strategy ``who`` returned: ``size`` distinct positions in a pool of n."""
-    found = arrays.numpy(values)
+    found = arrays.numpy(values, f"what strategy {who} returns")
     problem = ""
     if found.dtype.kind not in "iu":
         problem = f"whole numbers, got {found.dtype}"
@@ -121,7 +125,7 @@ def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:
 
 def scores(who: str, values: Any, n: int) -> NDArray[Any]:
     """Check what the score ``who`` returned: one finite real number for each of n points."""
-    found = arrays.numpy(values)
+    found = arrays.numpy(values, f"what score {who} returns")
     if found.dtype.kind not in "iuf" or found.shape != (n,):
         raise InputError(
             f"score {who} must return one real number for each of the {n} points, got "
@@ -139,13 +143,6 @@ def byte_count(name: str, size: Any) -> None:
     """Check an amount of memory."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise InputError(f"{name} must be a whole number of bytes, at least 1, got {size!r}")
-
-
-def is_float(value: Array) -> bool:
-    """Whether the array holds floating-point numbers."""
-    if isinstance(value, Tensor):
-        return value.is_floating_point()
-    return value.dtype.kind == "f"
 
 
 def _what_is_wrong(name: str, probs: Tensor, tolerance: float, offset: int) -> str:

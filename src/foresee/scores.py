@@ -1,13 +1,19 @@
 """Scores of pool points, from posterior draws alone. Larger = label first.
 
-``pool [n t c]`` and ``val [m t c]`` hold the predictions of the same t draws. NumPy arrays give
-NumPy arrays, torch tensors give tensors on the same device; float64 is computed in float64,
-anything else in float32.
+``pool [n t c]`` and ``val [m t c]`` hold the predictions of the same t draws. Torch tensors give
+tensors on the same device; arrays, and what NumPy reads as one, such as nested lists, give arrays.
+float64 is computed in float64, anything else in float32. Any number of threads may score at once.
 
 MELL, MEZL, MEBL and EER are expected loss reductions per validation example (Mussmann et al.
 2022, equation 1, divided by the number of validation points):
 
     Σ_j min_a E[ℓ(Y_j, a)]  −  E_{Y_i} Σ_j min_a E[ℓ(Y_j, a) | Y_i]
+
+Arguments that scores share:
+
+    pool     probabilities [n t c]: of every draw, for the points that could be labelled
+    val      probabilities [m t c]: of the same draws, for a sample of the target
+    scratch  bytes of temporary memory, beside the draws, that a score may use
 
 >>> import numpy as np
 >>> pool = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])
@@ -21,11 +27,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from foresee import checks
+from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.types import A, Array
@@ -34,23 +39,25 @@ _PROMISED = 256  # points whose noise is inverted at once
 _JITTER = 1e-6  # of a class's own variance: labels that the draw decides have no noise at all
 
 
-def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH, product: torch.dtype | None = None) -> A:
+def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
     """Expected reduction of the log loss, in nats: mean_j I(Y_i; Y_j).
 
     The paper's Score_i = n_val H(Y_i) − Σ_j H(Y_j, Y_i) is m·MELL_i − Σ_j H(Y_j).
 
-    ``scratch`` caps the temporary memory in bytes. ``product=torch.float16`` or
-    ``torch.bfloat16`` rounds the factors of the matrix product (tensor cores on CUDA): error / sd
-    of scores about 1e-3 and 1e-2 in place of 1e-6.
+    Args:
+        pool: probabilities [n t c].
+        val: probabilities [m t c] of the same draws.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], never negative.
+
+    >>> pool = [[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> mell(pool, [[[0.8, 0.2], [0.2, 0.8]]]).round(3)
+    array([0.12, 0.  ])
     """
-    if product not in (None, torch.float16, torch.bfloat16):
-        raise InputError(f"product must be None, torch.float16 or torch.bfloat16, got {product!r}")
-    if product is not None and "float64" in f"{pool.dtype} {val.dtype}":
-        raise InputError(
-            f"product={product} rounds to 16 bits, but pool and val are float64: pass float32"
-        )
     return _against_targets(
-        pool, val, scratch, lambda p, v: tiled.log_loss_reduction(p, v, scratch // 2, product)
+        pool, val, scratch, lambda p, v: tiled.log_loss_reduction(p, v, scratch // 2)
     )
 
 
@@ -59,6 +66,18 @@ def mezl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
 
     (1/m) Σ_j Σ_c [max_c' Pr(Y_j = c', Y_i = c) − Pr(Y_j = a*_j, Y_i = c)], a*_j the class
     predicted now: exactly zero unless some label of i would change some prediction.
+
+    Args:
+        pool: probabilities [n t c].
+        val: probabilities [m t c] of the same draws.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], never negative.
+
+    >>> pool = [[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> mezl(pool, [[[0.8, 0.2], [0.2, 0.8]]]).round(3)
+    array([0.24, 0.  ])
     """
     return _against_targets(
         pool, val, scratch, lambda p, v: tiled.matrix_loss_reduction(p, 1 - v, scratch // 2)
@@ -69,6 +88,18 @@ def mebl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
     """Expected reduction of the Brier loss ‖prediction − onehot(y)‖².
 
     O(c t²) for each pool or validation point: give it the whole validation set.
+
+    Args:
+        pool: probabilities [n t c].
+        val: probabilities [m t c] of the same draws.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], never negative.
+
+    >>> pool = [[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> mebl(pool, [[[0.8, 0.2], [0.2, 0.8]]]).round(4)
+    array([0.1152, 0.    ])
     """
     return _against_targets(
         pool, val, scratch, lambda p, v: tiled.brier_reduction(p, v, scratch // 2)
@@ -76,32 +107,80 @@ def mebl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
 
 
 def eer(pool: A, val: A, *, loss: Any, scratch: int = tiled.SCRATCH) -> A:
-    """Expected reduction of any loss: ``loss[y, a]`` is the cost of action a when the class is y.
+    """Expected reduction of any loss that is a matrix.
 
-    ``loss = 1 − I`` gives MEZL; a column more is an option to abstain.
+    Args:
+        pool: probabilities [n t c].
+        val: probabilities [m t c] of the same draws.
+        loss: costs [c a]; ``loss[y, a]`` is that of action a when the class is y. 1 − I gives
+            MEZL, a column more is an option to abstain.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], in units of the loss, never negative.
+
+    >>> pool = [[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> missing_it_costs_five = [[0.0, 1.0], [5.0, 0.0]]
+    >>> eer(pool, [[[0.99, 0.01], [0.6, 0.4]]], loss=missing_it_costs_five).round(3)
+    array([0.353, 0.   ])
     """
-    checks.draws("val", val)
-    checks.loss_matrix(loss, classes=val.shape[2])
+    val = checks.draws("val", val)
+    costs = checks.loss_matrix(loss, classes=val.shape[2])
 
     def kernel(p: Tensor, v: Tensor) -> Tensor:
-        return tiled.matrix_loss_reduction(p, v @ torch.as_tensor(loss).to(v), scratch // 2)
+        with tiled.full_precision():
+            return tiled.matrix_loss_reduction(p, v @ costs.to(v), scratch // 2)
 
     return _against_targets(pool, val, scratch, kernel)
 
 
 def bald(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -> A:
-    """I(Y_i; θ) in nats: what the label tells about the parameters. ``val`` is not used."""
+    """I(Y_i; θ) in nats: what the label tells about the parameters.
+
+    Args:
+        pool: probabilities [n t c].
+        val: not used: so that it can stand where other scores do.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], never negative.
+
+    >>> bald([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]]).round(3)
+    array([0.368, 0.   ])
+    """
     return _stream(pool, scratch, lambda p: tiled.parameter_information(p, scratch // 2))
 
 
 def entropy_mc(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -> A:
-    """H(Y_i) in nats, of the mean over draws. ``val`` is not used."""
+    """H(Y_i) in nats, of the mean over draws.
+
+    Args:
+        pool: probabilities [n t c].
+        val: not used: so that it can stand where other scores do.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], never negative.
+
+    >>> entropy_mc([[[0.9, 0.1], [0.1, 0.9]], [[1.0, 0.0], [1.0, 0.0]]]).round(3)
+    array([0.693, 0.   ])
+    """
     return _stream(pool, scratch, lambda p: torch.special.entr(p.mean(1)).sum(-1))
 
 
 def entropy(point: A, *, scratch: int = tiled.SCRATCH) -> A:
-    """H in nats of one prediction per input, ``point [n c]``: no posterior needed."""
-    checks.array("point", point, "n c")
+    """H in nats of one prediction per input: no posterior needed.
+
+    Args:
+        point: probabilities [n c].
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point [n], never negative.
+
+    >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(3)
+    array([0.693, 0.   ])
+    """
     return _stream(point, scratch, lambda p: torch.special.entr(p).sum(-1), name="point")
 
 
@@ -121,7 +200,21 @@ class Decomposition(Generic[A]):
 
 
 def decompose(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> Decomposition[A]:
-    """Split the entropy of each pool label into what helps on the targets and what does not."""
+    """Split the entropy of each pool label into what helps on the targets and what does not.
+
+    Args:
+        pool: probabilities [n t c].
+        val: probabilities [m t c] of the same draws.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        Five arrays [n]; see `Decomposition`.
+
+    >>> parts = decompose([[[0.9, 0.1], [0.1, 0.9]]], [[[0.8, 0.2], [0.2, 0.8]]])
+    >>> parts.relevant.round(3), parts.irrelevant.round(3), parts.aleatoric.round(3)
+    (array([0.12]), array([0.248]), array([0.325]))
+    """
+    pool = checks.draws("pool", pool)
     total = entropy_mc(pool, scratch=scratch)
     epistemic = bald(pool, scratch=scratch)
     relevant = mell(pool, val, scratch=scratch)
@@ -131,7 +224,7 @@ def decompose(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> Decomposition
 
 
 def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
-    """Fall of the Brier loss per validation example expected from the labels of a batch [b t c].
+    """Fall of the Brier loss per validation example expected from the labels of a batch.
 
     A label is a noisy look at the draws. With a_i the centred predictions of point i over the draws
     [c t], divided by √t, and R_i = mean_t (diag p_t − p_t p_tᵀ) its noise given the draw, the best
@@ -143,38 +236,51 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     targets of b_jᵀ b_j. For a batch of one this is MEBL; redundant points promise together little
     more than one.
 
-    ``times`` counts every point so often: for a random sample of n / times of n points it estimates
-    what all n promise. Cost: O(b·(c³ + c·t²) + m·c·t² + t³).
+    Args:
+        batch: probabilities [b t c] of the points to label.
+        val: probabilities [m t c] of the same draws.
+        times: counts every point so often: for a random sample of n / times of n points it
+            estimates what all n promise.
+
+    Returns:
+        A Brier loss. Cost: O(b·(c³ + c·t²) + m·c·t² + t³).
+
+    >>> batch, val = [[[0.9, 0.1], [0.1, 0.9]]], [[[0.8, 0.2], [0.2, 0.8]]]
+    >>> round(promise(batch, val), 4), round(promise(batch * 2, val), 4)
+    (0.1152, 0.1405)
     """
-    checks.draws("batch", batch)
-    checks.draws("val", val)
+    batch, val = checks.draws("batch", batch), checks.draws("val", val)
     checks.same_posterior(batch, val, name="val")
     if not 0 < times < math.inf:
         raise InputError(f"times must be positive and finite, got {times}")
-    start, targets = _probabilities("batch", batch), _probabilities("val", val)
-    t = start.shape[1]
-    information = torch.zeros(t, t, dtype=torch.float64, device=start.device)
-    for part in start.split(_PROMISED):
-        information += _information(part)
-    gram = torch.zeros_like(information)
+    points, targets = arrays.tensor(batch), arrays.tensor(val)
+    checks.rows_sum_to_one("batch", points)
+    checks.rows_sum_to_one("val", targets)
+    t = points.shape[1]
+    looks = torch.zeros(0, t, dtype=torch.float64, device=points.device)
+    for part in points.split(_PROMISED):
+        # As good as all of them for Σ aᵀ R⁻¹ a = looksᵀ looks, and no more than t.
+        looks = torch.linalg.qr(torch.cat([looks, _looks(part)]), mode="r").R
+    gram = torch.zeros(t, t, dtype=torch.float64, device=points.device)
     for part in targets.split(_PROMISED):
-        centred = (part - part.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
-        gram += centred.mT @ centred / t
-    gram /= len(targets)
-    # tr S − tr S W = tr S (I + F)⁻¹ F, where nothing cancels.
-    identity = torch.eye(t, dtype=torch.float64, device=start.device)
-    fraction = torch.linalg.solve(identity + times * information, times * information)
-    return float((gram * fraction.mT).sum())
+        centred = _renormalised(part)
+        centred = (centred - centred.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
+        gram += centred.mT @ centred
+    # tr S − tr S W = Σ_k s_k f_k / (1 + f_k) over the principal axes of the looks, S having the
+    # parts s_k along them: no term is negative, and nothing cancels or overflows.
+    _, lengths, axes = torch.linalg.svd(looks, full_matrices=False)
+    seen = lengths > t * torch.finfo(lengths.dtype).eps * lengths[0]
+    fraction = 1 / (1 + 1 / (times * lengths[seen].square()))
+    along = (axes[seen] @ gram * axes[seen]).sum(1) / (t * len(targets))
+    return float(along @ fraction)
 
 
 def _against_targets(
     pool: A, val: A, scratch: int, kernel: Callable[[Tensor, Tensor], Tensor]
 ) -> A:
-    checks.draws("pool", pool)
-    checks.draws("val", val)
-    checks.byte_count("scratch", scratch)
+    pool, val = checks.draws("pool", pool), checks.draws("val", val)
     checks.same_posterior(pool, val)
-    targets = _tensor(val)
+    targets = arrays.tensor(val)
     checks.rows_sum_to_one("val", targets)
     dtype = torch.promote_types(_compute_dtype(pool), _compute_dtype(val))
     targets = targets.to(dtype).contiguous()
@@ -189,55 +295,45 @@ def _stream(
     dtype: torch.dtype | None = None,
 ) -> A:
     """Apply a kernel to the pool, by chunks where it must be copied: never all of it at once."""
-    if name == "pool":
-        checks.draws(name, pool)
+    values = checks.draws(name, pool) if name == "pool" else checks.array(name, pool, "n c")
     checks.byte_count("scratch", scratch)
-    dtype = dtype or _compute_dtype(pool)
-    row = _tensor(pool[:1])
-    contiguous = pool.is_contiguous() if isinstance(pool, Tensor) else pool.flags.carray
-    copied = not contiguous or row.dtype != dtype
-    size = max(1, scratch // 4 // row.nbytes) if copied else len(pool)
+    dtype = dtype or _compute_dtype(values)
+    is_tensor = isinstance(values, Tensor)
+    as_is = values.is_contiguous() if is_tensor else arrays.is_shareable(values)
+    row = arrays.tensor(values[:1])
+    whole = as_is and row.dtype == dtype
+    size = len(values) if whole else max(1, scratch // 4 // row.nbytes)
     parts = []
-    for start in range(0, len(pool), size):
-        chunk = _tensor(pool[start : start + size])
+    for start in range(0, len(values), size):
+        chunk = arrays.tensor(values[start : start + size])
         checks.rows_sum_to_one(name, chunk, offset=start)
         parts.append(kernel(chunk.to(dtype).contiguous()))
-    scores = torch.cat(parts)
-    return scores.numpy() if isinstance(pool, np.ndarray) else scores
-
-
-def _tensor(values: Array) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    readable = values.dtype.isnative and values.itemsize <= 8 and min(values.strides) >= 0
-    if not (readable and values.flags.carray):  # torch warns of read-only memory
-        dtype = values.dtype.newbyteorder("=") if values.itemsize <= 8 else np.float64
-        values = np.array(values, dtype=dtype, order="C")
-    return torch.from_numpy(values)
+    scores: Any = torch.cat(parts)
+    return scores if is_tensor else scores.numpy()
 
 
 def _compute_dtype(values: Array) -> torch.dtype:
     return torch.float64 if values.dtype.itemsize >= 8 else torch.float32
 
 
-def _information(probs: Tensor) -> Tensor:
-    """Σ_i a_iᵀ R_i⁻¹ a_i [t t]; one class says nothing that the others do not.
+def _looks(points: Tensor) -> Tensor:
+    """Rows L with Lᵀ L = Σ_i a_iᵀ R_i⁻¹ a_i, for points [n t c]: n (c − 1) of length t.
 
-    That is the likeliest: beside the rest, however unlikely, nothing cancels.
+    What the labels of all classes but one say, that one says too. Left out is the likeliest: the
+    noise of the others stays accurate however unlikely they are.
     """
+    probs = _renormalised(points)
     n, t, c = probs.shape
     order = probs.mean(1).argsort(1)[:, None, :-1]
     p = probs.gather(2, order.expand(n, t, c - 1))
     mean = p.mean(1)
     a = (p - mean[:, None]).transpose(1, 2) / t**0.5
     noise = torch.diag_embed(mean * (1 + _JITTER) + 1e-12) - p.mT @ p / t
-    looks = torch.cholesky_solve(a, torch.linalg.cholesky(noise))
-    return a.reshape(-1, t).mT @ looks.reshape(-1, t)
+    factor = torch.linalg.cholesky(noise)
+    return torch.linalg.solve_triangular(factor, a, upper=False).reshape(-1, t)
 
 
-def _probabilities(name: str, draws: Array) -> Tensor:
+def _renormalised(points: Tensor) -> Tensor:
     """In float64, where rows that were rounded sum to one again: noise must not be negative."""
-    probs = torch.as_tensor(draws)
-    checks.rows_sum_to_one(name, probs)
-    probs = probs.to(torch.float64)
+    probs = points.to(torch.float64)
     return probs / probs.sum(2, keepdim=True)

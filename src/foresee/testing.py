@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foresee import arrays, checks
+from foresee.errors import InputError
 from foresee.types import Posterior, Score, Strategy, View
 
 
@@ -22,6 +24,9 @@ def random_draws(
     rng: np.random.Generator, n: int, t: int, c: int, spread: float = 1.0, seed: int = 0
 ) -> NDArray[np.float64]:
     """Probabilities [n t c] of a random linear model with ``t`` draws of its weights.
+
+    >>> random_draws(np.random.default_rng(0), n=5, t=4, c=3).shape
+    (5, 4, 3)
 
     Arrays made with the same ``seed`` share the draws, whatever ``rng``: a pool and a validation
     set of one model. ``spread`` is the standard deviation of a logit over draws.
@@ -38,11 +43,19 @@ def check_score(
     class_symmetric: bool = True,
     float32_error: float = 1e-5,
 ) -> None:
-    """Check a score (pool [n t c], val [m t c]) -> [n] against the laws of a score.
+    """Check a score against the laws of a score.
 
-    ``nonnegative``: the score promises never to be below 0. ``class_symmetric``: renaming the
-    classes changes nothing. ``float32_error``: largest error of a float32 score, in standard
-    deviations of the scores.
+    Args:
+        score: the function (pool [n t c], val [m t c]) -> [n].
+        nonnegative: the score promises never to be below 0.
+        class_symmetric: renaming the classes changes nothing.
+        float32_error: largest error of a float32 score, in standard deviations of the scores.
+
+    Raises:
+        AssertionError: a law is broken; the message says which.
+
+    >>> from foresee import bald
+    >>> check_score(bald)
     """
     for c in (2, 3, 10):
         for spread in (0.1, 3.0):
@@ -50,7 +63,8 @@ def check_score(
             pool, val = random_draws(rng, 31, 12, c, spread), random_draws(rng, 9, 12, c, spread)
             _check_score_on(score, pool, val, rng, nonnegative, class_symmetric, float32_error)
     certain = np.eye(3)[np.random.default_rng(0).integers(3, size=(8, 6))]
-    _require(np.isfinite(score(certain, certain)).all(), "finite on exact zeros and ones")
+    law = "one score for each pool point, finite on exact zeros and ones"
+    _obeys(law, checks.scores, _name(score), score(certain, certain), len(certain))
 
 
 def _check_score_on(
@@ -65,8 +79,8 @@ def _check_score_on(
     base = score(pool, val)
     n, t, c = pool.shape
     _require(isinstance(base, np.ndarray), "NumPy arrays give a NumPy array")
-    _require(base.shape == (n,), f"one score for each pool point: shape {base.shape} != ({n},)")
-    _require(np.isfinite(base).all(), "finite")
+    law = "one score for each pool point, a finite real number"
+    _obeys(law, checks.scores, _name(score), base, n)
     _require(not nonnegative or base.min() >= 0, f"non-negative: {base.min()}")
 
     def unchanged(law: str, other: Any, expected: Any = base) -> None:
@@ -103,7 +117,17 @@ def _check_score_on(
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Check a strategy (view, size, rng) -> positions against the laws of a strategy."""
+    """Check a strategy against the laws of a strategy.
+
+    Args:
+        strategy: the function (view, size, rng) -> positions in ``view.pool``, int64 [size].
+
+    Raises:
+        AssertionError: a law is broken; the message says which.
+
+    >>> from foresee import Random
+    >>> check_strategy(Random())
+    """
     view = random_view(np.random.default_rng(0))
     n = len(view.pool)
     for size in (1, 7, n):
@@ -111,9 +135,8 @@ def check_strategy(strategy: Strategy) -> None:
         picks = strategy(_Sealed(*_values(view)), size, np.random.default_rng(size))
         _require(_global_random_state() == before, "randomness comes from rng alone")
         _require(isinstance(picks, np.ndarray) and picks.dtype == np.int64, "int64 positions")
-        _require(picks.shape == (size,), f"{size} picks: shape {picks.shape}")
-        _require(len(set(picks.tolist())) == size, "no pick twice")
-        _require(picks.min() >= 0 and picks.max() < n, "picks are positions in the pool")
+        law = f"{size} positions in the pool, no pick twice"
+        _obeys(law, checks.picks, _name(strategy), picks, size, n)
         again = strategy(view, size, np.random.default_rng(size))
         _require(np.array_equal(picks, again), "the same seed gives the same picks")
     fresh = random_view(np.random.default_rng(0))
@@ -138,15 +161,23 @@ def check_sampler(
 ) -> None:
     """Check that a posterior has one parameter vector per draw, whatever it is asked.
 
-    ``build`` makes the posterior, the same one every time; ``inputs`` is an array or tensor of at
-    least 5 different rows; ``model`` is the network it wraps, which must be left as it was.
-    ``tolerance`` bounds differences of probabilities: products of other shapes round otherwise.
+    Args:
+        build: makes the posterior, the same one every time.
+        inputs: an array or tensor [n …] of at least 5 different rows.
+        model: the network it wraps, which must be left as it was.
+        tolerance: largest difference of probabilities: products of other shapes round otherwise.
+
+    Raises:
+        AssertionError: a law is broken; the message says which.
+
+    >>> weights = np.random.default_rng(0).standard_normal((8, 2, 3))  # of 8 draws
+    >>> check_sampler(lambda: LinearPosterior(weights), np.random.default_rng(1).random((9, 2)))
     """
     before = None if model is None else _state(model)
     posterior = build()
 
     def predict(rows: Any) -> NDArray[Any]:
-        return _numpy(posterior.predict(rows))
+        return arrays.numpy(posterior.predict(rows))
 
     probs = predict(inputs)
     n = len(inputs)
@@ -167,9 +198,9 @@ def check_sampler(
     twice = predict(inputs[np.array([0, 0])])
     same_draws("equal inputs get equal draws", twice[0], twice[1])
     _require(_covariance(twice[0]) > 1e-15, "labels of equal inputs are correlated: draws disagree")
-    same_draws("the same seed gives the same draws", _numpy(build().predict(inputs)))
+    same_draws("the same seed gives the same draws", arrays.numpy(build().predict(inputs)))
 
-    point = _numpy(posterior.point(inputs))
+    point = arrays.numpy(posterior.point(inputs))
     _require(point.shape == (n, probs.shape[2]), f"point gives [n c]: shape {point.shape}")
     _require(np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
     try:
@@ -196,10 +227,6 @@ def _state(model: torch.nn.Module) -> list[Any]:
     return [tensors, flags, modes]
 
 
-def _numpy(values: Any) -> NDArray[Any]:
-    return np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
-
-
 @dataclass(frozen=True)
 class LinearPosterior:
     """A softmax-linear model with random weights [t d c]: a posterior for tests."""
@@ -223,7 +250,7 @@ class LinearPosterior:
 def random_view(
     rng: np.random.Generator, n: int = 40, m: int = 11, t: int = 8, c: int = 3, d: int = 5
 ) -> View:
-    """A view of random inputs under a `LinearPosterior`."""
+    """A view of n + m random inputs [d] under a `LinearPosterior` of t draws and c classes."""
     posterior = LinearPosterior(rng.standard_normal((t, d, c)))
     labelled, pool, val = (rng.standard_normal((size, d)) for size in (4 * c, n, m))
     return View(posterior, labelled, np.arange(4 * c) % c, pool, val)
@@ -248,6 +275,17 @@ def _global_random_state() -> tuple[Any, ...]:
 def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def _obeys(law: str, check: Callable[..., Any], *args: Any) -> None:
+    try:
+        check(*args)
+    except InputError as error:
+        raise AssertionError(f"broken law: {law}: {error}") from None
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _require(holds: Any, law: str) -> None:

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import arrays
+from foresee.errors import InputError
 
 Array: TypeAlias = NDArray[Any] | Tensor
 A = TypeVar("A", NDArray[Any], Tensor)
 """The kind of array that came in is the kind that goes out."""
 Inputs: TypeAlias = Any
-"""Whatever the model reads: an array or a tensor with one row for each example."""
+"""Whatever the model reads, with one row for each example: see `arrays.rows`."""
 
 
 class Score(Protocol):
@@ -62,7 +63,22 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """All that a strategy may look at. No label of the pool is in it, so none can leak."""
+    """All that a strategy may look at. No label of the pool is in it, so none can leak.
+
+    Args:
+        posterior: the fitted model; ``predict(inputs)`` gives the probabilities of its draws.
+        labelled: inputs [l …] that have a label; None for strategies that do not look at them.
+        labels: their labels [l].
+        pool: inputs [n …] to choose from.
+        val: inputs [m …] of the target; None for strategies that do not look at them.
+
+    Inputs may be arrays, tensors, frames, sparse matrices, lists or map-style Datasets. They are
+    read by position, and ``view.val[:]`` is the whole in the form it came in.
+
+    >>> view = View(None, [[0.0]], [1], pool=["a", "b", "c"], val=None)
+    >>> view.pool[np.array([2, 0])]
+    ['c', 'a']
+    """
 
     posterior: Posterior
     labelled: Inputs
@@ -71,11 +87,19 @@ class View:
     val: Inputs
 
     def __post_init__(self) -> None:
-        # A pandas index must not pass for positions: see `arrays.rows`.
         for name in ("labelled", "pool", "val"):
             inputs = getattr(self, name)
-            if inputs is not None:
+            if inputs is not None or name == "pool":
                 object.__setattr__(self, name, arrays.rows(name, inputs))
+        if self.labelled is None:
+            return
+        if not isinstance(self.labels, Tensor):  # a series would be read by its index
+            object.__setattr__(self, "labels", arrays.numpy(self.labels, "labels"))
+        if len(self.labels) != len(self.labelled):
+            raise InputError(
+                f"labels must be one for each of the {len(self.labelled)} rows of labelled, got "
+                f"{len(self.labels)}"
+            )
 
 
 class Strategy(Protocol):

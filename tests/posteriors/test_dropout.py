@@ -716,7 +716,7 @@ def test_bad_arguments():
         mc_dropout(model, T, outputs="scores").predict(inputs(mlp))
     with pytest.raises(InputError, match="no penultimate representation"):
         mc_dropout(nn.Sequential(nn.Flatten(), nn.Dropout()), T).embed(inputs(mlp))
-    with pytest.raises(InputError, match="numbers were expected, got list of <U4"):
+    with pytest.raises(InputError, match="inputs must be real numbers, got <U4"):
         mc_dropout(model, T).predict(["text", "more"])
     with torch.no_grad():
         model[0].weight[0, 0] = np.nan

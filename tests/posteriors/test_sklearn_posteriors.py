@@ -28,7 +28,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from foresee import View, bald
+from foresee import arrays, bald
 from foresee.errors import InputError
 from foresee.posteriors.sklearn import Forest, _hessian, bootstrap, laplace_logistic, members
 
@@ -397,7 +397,7 @@ def test_sparse_inputs(kind):
         for said in ("predict", "point"):
             expected = getattr(posterior, said)(x)
             np.testing.assert_allclose(getattr(posterior, said)(thin), expected, atol=1e-6)
-            rows = View(None, thin, None, thin, None).pool
+            rows = arrays.rows("pool", thin)
             np.testing.assert_allclose(getattr(posterior, said)(rows), expected, atol=1e-6)
         with pytest.raises(InputError, match=r"inputs must have shape \[n 4\].*got \[60, 3\]"):
             posterior.predict(thin.tocsr()[:, :3])
@@ -420,7 +420,7 @@ def test_frames():
     for posterior in (Forest(model), members([model, GaussianNB().fit(frame, y)])):
         expected = posterior.predict(frame)
         assert expected.shape[0] == 60
-        pool = View(None, frame, None, frame, None).pool
+        pool = arrays.rows("pool", frame)
         np.testing.assert_array_equal(posterior.predict(pool), expected)
         np.testing.assert_array_equal(posterior.predict(pool[10:20]), expected[10:20])
 

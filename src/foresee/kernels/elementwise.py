@@ -23,14 +23,22 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
     return bool(error.amax() <= tolerance) and bool(probs.amin() >= 0)
 
 
+def relative(
+    probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"] | None = None
+) -> tuple[Float[Tensor, "n t c"], Float[Tensor, "n c"]]:
+    """A = P/p̄ − 1 and p̄, the mean over draws, which have these weights (None: the same)."""
+    mean = probs.mean(1) if weight is None else torch.einsum("ntc,t->nc", probs, weight)
+    scale = torch.where(mean > TINY, 1 / mean.clamp_min(TINY), 0)
+    return (probs - mean[:, None]) * scale[:, None], mean
+
+
 def deviations(
     probs: Float[Tensor, "n t c"], rows: Float[Tensor, "r t"], mean: Float[Tensor, "n c"]
 ) -> None:
     """Set rows P/p̄ − 1, one for every point and class, and the means p̄."""
-    torch.mean(probs, 1, out=mean)
-    scale = torch.where(mean > TINY, 1 / mean.clamp_min(TINY), 0)
-    relative = (probs - mean[:, None]) * scale[:, None]
-    rows.view(*mean.shape, -1).copy_(relative.transpose(1, 2))
+    found, average = relative(probs)
+    mean.copy_(average)
+    rows.view(*mean.shape, -1).copy_(found.transpose(1, 2))
 
 
 def standardised(

@@ -12,18 +12,21 @@ Formulas, with rows A = P/p̄ − 1 and B = Q/q̄ − 1 (see `elementwise`) and 
 """
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from foresee.kernels import elementwise
+from foresee.kernels.elementwise import relative as relative
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -35,22 +38,30 @@ _CACHE_ENTRIES = 1 << 20  # products of 4 MiB and 2048 columns are the fastest o
 _COLUMNS = 2048
 _TEMPORARIES = 8  # products' worth of memory that the functions of `elementwise` hold at once
 
+_lock = threading.Lock()  # of torch's settings, which all threads share
+_inside: list[None] = []
+_chosen: list[tuple["_Switch", Any]] = []
+
 
 def log_loss_reduction(
     pool: Float[Tensor, "n t c"],
     val: Float[Tensor, "m t c"],
     scratch: int = SCRATCH,
-    product: torch.dtype | None = None,
+    binary: bool | None = None,
 ) -> Float[Tensor, "n"]:
-    """mean_j I(Y_i; Y_j). ``product``: round the factors of the matrix product to this type."""
+    """mean_j I(Y_i; Y_j).
+
+    ``binary``: the classes are two and their probabilities sum to one, so that one of them tells
+    the other (None: whenever they are two). False takes any two classes out of many.
+    """
     ops, tiles = _ops(pool), _Tiles(pool, val, scratch)
-    binary = pool.shape[2] == 2
+    binary = pool.shape[2] == 2 if binary is None else binary
     prepare = ops.standardised if binary else ops.deviations
     blocks = []
     for targets in val.split(tiles.targets):
         rows, mean = _prepared(prepare, targets, rows=1 if binary else targets.shape[2])
         weight = mean / len(val)
-        blocks.append(_Block(rows, (weight if binary else weight.view(-1),), product))
+        blocks.append(_Block(rows, (weight if binary else weight.view(-1),)))
     reduce = ops.binary_information if binary else ops.information
     return _sweep(pool, tiles, prepare, blocks, reduce, rows=1 if binary else pool.shape[2])
 
@@ -72,9 +83,8 @@ def brier_reduction(
 
     # A square root of the Gram matrix makes every score a sum of squares: never negative.
     grams = _on_threads(gram, val.chunk(tiles.workers), tiles.workers)
-    values, vectors = torch.linalg.eigh(torch.stack(grams).sum(0) / len(val))
-    root = (vectors * values.clamp_min(0).sqrt()).T.to(pool.dtype)
-    return _sweep(pool, tiles, ops.deviations, [_Block(root)], ops.squares, rows=c)
+    axes = root(torch.stack(grams).sum(0) / len(val)).T.to(pool.dtype)
+    return _sweep(pool, tiles, ops.deviations, [_Block(axes)], ops.squares, rows=c)
 
 
 def matrix_loss_reduction(
@@ -110,15 +120,19 @@ def weighted_information(
     ops, view = _ops(pool), _view(pool)
 
     def rows(probs: Tensor) -> tuple[Tensor, Tensor]:
-        mean = torch.einsum("ntc,t->nc", probs, weight)
-        scale = torch.where(mean > elementwise.TINY, 1 / mean.clamp_min(elementwise.TINY), 0)
-        relative = (probs - mean[:, None]) * scale[:, None] * weight.sqrt()[:, None]
-        return relative.transpose(1, 2).flatten(0, 1), mean
+        found, mean = relative(probs, weight)
+        return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
 
     (a, mean), (b, other) = rows(pool), rows(val)
     out = pool.new_zeros(len(pool))
     ops.information(*map(view, (a @ b.T, (other / len(val)).flatten(), mean, out)))
     return out
+
+
+def root(gram: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
+    """R with R Rᵀ = gram, columns along its principal axes, the last the largest."""
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors * values.clamp_min(0).sqrt()
 
 
 def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool:
@@ -138,32 +152,10 @@ class _Block:
     Without a factor, u is A itself.
     """
 
-    def __init__(
-        self,
-        rows: Float[Tensor, "k t"] | None,
-        extra: tuple[Tensor, ...] = (),
-        product: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, rows: Float[Tensor, "k t"] | None, extra: tuple[Tensor, ...] = ()) -> None:
         self.extra = extra
-        self.product = product
-        if rows is not None:
-            # 16-bit factors stay unscaled: divided by t they could fall below the type's range.
-            rows = rows / rows.shape[1] if product is None else rows.to(product)
-            self.columns = rows.T
         self.width = 0 if rows is None else len(rows)
-
-    def times(self, rows: Float[Tensor, "r t"], out: Float[Tensor, "r k"]) -> None:
-        """Set ``out`` to u."""
-        if self.product is None:
-            torch.mm(rows, self.columns, out=out)
-            return
-        factor = rows.to(self.product)
-        if rows.is_cuda:
-            torch.mm(factor, self.columns, out_dtype=out.dtype, out=out)
-        else:
-            # CPUs multiply 16-bit numbers slower than floats, or not at all: same values, float32.
-            torch.mm(factor.float(), self.columns.float(), out=out)
-        out /= rows.shape[1]
+        self.columns = None if rows is None else (rows / rows.shape[1]).T
 
 
 class _Tiles:
@@ -219,8 +211,8 @@ def _sweep(
         factor, factor_seen, mean, u, u_seen = buffers(tile.stop - start)
         prepare(points_seen[tile], factor_seen, mean)
         for block, extra in zip(blocks, extras_seen, strict=True):
-            if block.width:
-                block.times(factor, u[block.width])
+            if block.columns is not None:
+                torch.mm(factor, block.columns, out=u[block.width])
             reduce(u_seen[block.width], *extra, mean, scores_seen[tile])
 
     _on_threads(score, range(0, n, tiles.points), tiles.workers)
@@ -236,22 +228,46 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
         for position, item in todo:
             results[position] = work(item)
 
-    threads = torch.get_num_threads()
     with full_precision():
         if workers == 1:
             loop()
         else:
-            executor = ThreadPoolExecutor(workers, "foresee", torch.set_num_threads, (1,))
+            running = [one_core_each(workers).submit(loop) for _ in range(workers)]
             try:
-                for done in [executor.submit(loop) for _ in range(workers)]:
+                for done in running:
                     done.result()
             finally:
                 for _ in todo:  # after an error or Ctrl-C, threads find nothing more to do
                     pass
-                executor.shutdown()
-                # Torch makes a thread's choice the default of threads to come: take that back.
-                torch.set_num_threads(threads)
+                wait(running)
     return [results[position] for position in range(len(items))]
+
+
+@functools.cache
+def one_core_each(workers: int) -> ThreadPoolExecutor:
+    """Threads on which torch uses one core, kept for the life of the process."""
+    return ThreadPoolExecutor(workers, "foresee", use_one_core)
+
+
+# A fork takes no thread along but the one that forks: the child starts its own.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
+os.register_at_fork(after_in_child=one_core_each.cache_clear)
+
+
+def use_one_core() -> None:
+    """Let torch use one core on this thread, a new one, and on no other.
+
+    Torch makes a thread's choice the default of threads to come: another, which ends with it, takes
+    that back. Done at every call it would sometimes undo what others chose in the meantime.
+    """
+    with _lock:
+        default = torch.get_num_threads()
+        torch.set_num_threads(1)
+        aside = threading.Thread(target=torch.set_num_threads, args=(default,))
+        aside.start()
+        aside.join()
 
 
 def _prepared(
@@ -283,12 +299,50 @@ def _compiled() -> ModuleType | None:
     return compiled
 
 
+class _Switch(NamedTuple):
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    full: Any
+
+
+def _switches() -> list[_Switch]:
+    """What decides on the precision of float32 products and convolutions."""
+    backends: Any = torch.backends
+
+    def switch(owner: Any, name: str, full: Any) -> _Switch:
+        return _Switch(partial(getattr, owner, name), partial(setattr, owner, name), full)
+
+    matmul = _Switch(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
+    )
+    convolution = switch(backends.cudnn, "allow_tf32", False)
+    try:
+        matmul.read(), convolution.read()
+    except RuntimeError:  # set by newer switches (torch 2.9), which these cannot read
+        owners = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv
+        return [switch(owner, "fp32_precision", "ieee") for owner in owners]
+    return [matmul, convolution]
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Undo a caller's choice of TF32 or bfloat16 for float32 products: they would rank wrongly."""
-    chosen = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    """Undo a caller's choice of TF32 or bfloat16 for float32: it would rank wrongly.
+
+    Torch has one choice for the process. Of threads that are here at once the first undoes it and
+    the last restores it, unless somebody has chosen anew.
+    """
+    with _lock:
+        if not _inside:
+            _chosen[:] = [(switch, switch.read()) for switch in _switches()]
+            for switch, choice in _chosen:
+                if choice != switch.full:
+                    switch.write(switch.full)
+        _inside.append(None)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(chosen)
+        with _lock:
+            _inside.pop()
+            for switch, choice in _chosen if not _inside else ():
+                if switch.read() == switch.full != choice:
+                    switch.write(choice)

@@ -120,7 +120,7 @@ def laplace_logistic(
     inputs = _own_kind(inputs)
     class_names([model], classes)
     same = np.array_equal(np.unique(labels), model.classes_)
-    if not same or len(labels) != arrays.count("inputs", inputs):
+    if not same or len(labels) != len(arrays.rows("inputs", inputs)):
         raise InputError("labels do not fit inputs and model: pass the data it was fitted to")
     hessian = _hessian(model, inputs, labels)
     k, d = hessian.shape[:2]
@@ -284,7 +284,7 @@ def _own_kind(inputs: Inputs) -> Inputs:
 
 
 def _dense(x: Any) -> NDArray[np.float32]:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else arrays.numpy(x), np.float32)
+    return np.asarray(arrays.numpy(x), np.float32)
 
 
 def read_by_last_step(model: Any, inputs: Inputs) -> NDArray[np.float32]:

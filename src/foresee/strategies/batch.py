@@ -106,8 +106,6 @@ class BatchBALD:
         order = draw_candidates(view, size, self.candidates, rng)
         chunks = predict_in_chunks(view.posterior.predict, view.pool, order)
         pool = torch.cat([draws("posterior.predict(pool)", chunk) for chunk in chunks])
-        if pool.shape[2] == 2:  # the kernel takes two classes for the two of one label
-            pool = torch.nn.functional.pad(pool, (0, 1))
         told = divergence(pool)
 
         def gain(beliefs: Beliefs) -> Tensor:
@@ -194,7 +192,7 @@ def parameter_information(
     classes = beliefs.weight * beliefs.chance[:, None] * pool.shape[1]
     classes = torch.nn.functional.pad(classes, (0, 0, 0, -len(classes) % c))
     targets = classes.view(-1, c, pool.shape[1]).transpose(1, 2).contiguous()
-    known = tiled.log_loss_reduction(pool, targets) * len(targets)
+    known = tiled.log_loss_reduction(pool, targets, binary=False) * len(targets)
     return (told @ (beliefs.chance @ beliefs.weight) - known).clamp_min_(0)
 
 
