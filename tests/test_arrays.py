@@ -191,7 +191,7 @@ def test_a_memmap_is_not_read_whole(tmp_path):
     [
         (None, "got NoneType: pass an array, a tensor"),
         ((x for x in X), "got generator: pass an array, a tensor"),
-        ({"ids": X, "mask": X}, "got dict: pass a list or a Dataset of such rows"),
+        ({}, "got dict: pass a list or a Dataset of such rows"),
         ((X, X), "got tuple: pass a list or a Dataset of such rows"),
         ("text", "got str: pass an array, a tensor"),
         (b"text", "got bytes: pass an array, a tensor"),
@@ -205,6 +205,18 @@ def test_a_memmap_is_not_read_whole(tmp_path):
 def test_what_has_no_rows_is_refused_with_a_remedy(inputs, remedy):
     with pytest.raises(InputError, match=f"pool must hold rows that can be counted .*{remedy}"):
         rows("pool", inputs)
+
+
+def test_columns_are_read_by_row():
+    found = rows("pool", {"ids": X, "words": list("abcdefghij")[: len(X)]})
+    assert len(found) == len(X)
+    part = found[np.array([3, 1])]
+    np.testing.assert_array_equal(part["ids"], X[[3, 1]])
+    assert part["words"] == ["d", "b"]
+    with pytest.raises(InputError, match=r"pool must hold columns of one length, got {'ids': "):
+        rows("pool", {"ids": X, "mask": X[1:]})
+    with pytest.raises(InputError, match=r"pool\['ids'\] must hold rows that can be counted"):
+        rows("pool", {"ids": 1, "mask": 2})
 
 
 def test_a_stream_is_refused_even_with_a_length():

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from foresee.errors import InputError
 
@@ -23,8 +23,6 @@ def tensor(values: Any, name: str = "values") -> Tensor:
     >>> tensor(np.arange(3, dtype=">f4")[::-1])
     tensor([2., 1., 0.])
     """
-    if isinstance(values, list) and values and isinstance(values[0], Tensor):
-        values = torch.stack(values)
     if isinstance(values, Tensor):
         return values.detach()
     array = numpy(values, name)
@@ -75,16 +73,17 @@ def rows(name: str, inputs: Any) -> Any:
     if hasattr(inputs, "tocsr"):  # other formats have no rows, or none that are quick to read
         inputs = inputs.tocsr()
         return Rows(inputs, np.arange(inputs.shape[0]))
+    if isinstance(inputs, Mapping) and inputs:
+        columns = {key: rows(f"{name}[{key!r}]", column) for key, column in inputs.items()}
+        sizes = {key: len(column) for key, column in columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise InputError(f"{name} must hold columns of one length, got {sizes}")
+        return Rows(columns, np.arange(max(sizes.values())))
     remedy = ""
     if isinstance(inputs, DataLoader):
         remedy = "its .dataset"
-    elif isinstance(inputs, tuple):  # its length is that of a row, not of the pool
+    elif isinstance(inputs, Mapping | tuple):  # its length is that of a row, not of the pool
         remedy = "a list or a Dataset of such rows"
-    elif isinstance(inputs, Mapping):
-        sizes = {key: len(rows(key, column)) for key, column in inputs.items()}
-        if len(set(sizes.values())) == 1:
-            return Rows(inputs, np.arange(next(iter(sizes.values()))))
-        remedy = f"columns of one length, not of {sizes}"
     elif isinstance(inputs, IterableDataset | str | bytes) or not (
         hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
     ):
@@ -128,26 +127,3 @@ def take(data: Any, positions: Any) -> Any:
     if isinstance(data, list):
         return [data[i] for i in positions]
     return Subset(data, positions.tolist())
-
-
-def unlabelled(part: Any) -> Any:
-    """Rows of a list or a Dataset without the labels of pairs; those that are dicts as columns.
-
-    Other containers are left as they are.
-
-    >>> unlabelled([({"a": 1}, "label"), ({"a": 2}, "label")])
-    {'a': [1, 2]}
-    """
-    if not isinstance(part, list | Dataset):
-        return part
-    items: Any = (part[i] for i in range(len(part)))  # type: ignore[arg-type]
-    found = [item[0] if _is_pair(item) else item for item in items]
-    if found and isinstance(found[0], Mapping):
-        return {key: [row[key] for row in found] for key in found[0]}
-    return found
-
-
-def _is_pair(item: Any) -> bool:
-    """Whether it is (input, label …), not a row of numbers."""
-    listed = isinstance(item, tuple | list) and len(item) > 0
-    return listed and isinstance(item[0], np.ndarray | Tensor | Mapping)

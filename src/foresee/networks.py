@@ -29,6 +29,18 @@ def vgg16(
 
     The thirteen convolutions, then the original head on the 1×1, 2×2 or 3×3 map that is left: two
     hidden layers, each followed by dropout.
+
+    Args:
+        classes: outputs.
+        image_size: height and width of the images [n channels image_size image_size].
+        channels: of the images.
+        dropout: probability of zeroing a unit.
+        hidden: units of each hidden layer.
+        batch_norm: normalise after every convolution.
+        seed: of the weights.
+
+    >>> vgg16(classes=10, hidden=64)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
     if image_size % 32:
@@ -73,6 +85,17 @@ def small_cnn(
 
     The hidden layer is wide, as the paper's are: MC dropout over few units knows little of what it
     does not know. Any square image of at least 4 pixels will do.
+
+    Args:
+        classes: outputs.
+        image_size: height and width of the images [n channels image_size image_size].
+        channels: of the images.
+        dropout: probability of zeroing a unit.
+        hidden: units of the hidden layer.
+        seed: of the weights.
+
+    >>> small_cnn(classes=10)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
     """
     _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
     _check_halves(image_size, "small_cnn")
@@ -107,7 +130,11 @@ def slim_cnn(
 
     Dropout comes after the hidden layer only, as in VGG16, so that all but the last layer runs once
     however many draws there are. Pooling before the ReLU is the same function and saves three
-    quarters of it; channels lie last in memory, as a CPU pools them faster.
+    quarters of it; channels lie last in memory, as a CPU pools them faster. The arguments are those
+    of `small_cnn`.
+
+    >>> slim_cnn(classes=10)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
     """
     _check(classes, dropout, image_size=image_size, channels=channels, hidden=hidden)
     _check_halves(image_size, "slim_cnn")
@@ -138,6 +165,13 @@ def mlp(
 ) -> nn.Sequential:
     """Build a multilayer perceptron with dropout after every hidden layer; it flattens its input.
 
+    Args:
+        features: numbers in one input, d.
+        classes: outputs.
+        hidden: units of each hidden layer.
+        dropout: probability of zeroing a unit.
+        seed: of the weights.
+
     >>> mlp(features=64, classes=10, hidden=(32,))
     Sequential(
       (0): Flatten(start_dim=1, end_dim=-1)
@@ -162,7 +196,11 @@ def mlp(
 class Standardise(nn.Module):
     """A first layer for images kept as bytes: to floats, then to mean 0 and sd 1 per channel.
 
-    ``mean`` and ``std`` are those of the pixels scaled to 0…1. Bytes take a quarter of the memory.
+    Bytes take a quarter of the memory.
+
+    Args:
+        mean: of each channel, pixels scaled to 0…1.
+        std: standard deviation of each channel, likewise.
 
     >>> Standardise([0.5], [0.25])(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))[:, 0]
     tensor([[[-2.]],

@@ -10,10 +10,23 @@ from foresee.errors import InputError
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained; the defaults are the paper's (0.001 for SVHN and Camelyon17).
+    """How a network is trained; the defaults are the paper's.
 
-    ``momentum`` is β₁ for Adam. In bfloat16 only the passes through the network are; the weights,
-    the loss and the updates keep the network's own precision.
+    Args:
+        iterations: updates of the weights, each on one batch.
+        batch: points of a batch, or all if there are fewer.
+        optimiser: "sgd" or "adam".
+        learning_rate: at the first iteration; the paper takes 0.001 for SVHN and Camelyon17.
+        decay_every: iterations after which the learning rate is multiplied by ``decay``, again and
+            again.
+        decay: see there.
+        weight_decay: of all weights.
+        momentum: β₁ for Adam.
+        precision: in "bfloat16" only the passes through the network are; the weights, the loss and
+            the updates keep the network's own precision.
+
+    >>> Recipe(iterations=1000, optimiser="adam", learning_rate=1e-3).batch
+    64
     """
 
     iterations: int = 46_875

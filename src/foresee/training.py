@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import Dataset
 
 from foresee import arrays, seeding
 from foresee.errors import InputError
@@ -176,7 +177,10 @@ def _gradients(
 
 
 def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
-    x = arrays.tensor(arrays.unlabelled(arrays.rows("inputs", inputs)[:]), "inputs")
+    rows = unlabelled(arrays.rows("inputs", inputs)[:])
+    if isinstance(rows, Mapping):
+        raise InputError(columns_refused(rows))
+    x = stacked(rows)
     floats = x.is_floating_point() or (takes_bytes and x.dtype is torch.uint8)
     if x.ndim < 2 or not floats:
         raise InputError(
@@ -189,6 +193,47 @@ def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Te
     return x, y
 
 
+def unlabelled(rows: Any) -> Any:
+    """What a network reads of a list or a Dataset: without the labels of pairs, dicts as columns.
+
+    >>> unlabelled([({"a": 1}, "label"), ({"a": 2}, "label")])
+    {'a': [1, 2]}
+    """
+    if isinstance(rows, Dataset):
+        rows = [rows[i] for i in range(len(rows))]  # type: ignore[arg-type]
+    if not (isinstance(rows, list) and rows):
+        return rows
+    items = [item[0] if _is_pair(item) else item for item in rows]
+    if isinstance(items[0], Mapping):
+        return {key: [item[key] for item in items] for key in items[0]}
+    return items
+
+
+def columns_refused(columns: Mapping[str, Any]) -> str:
+    """Why inputs by name cannot be trained on."""
+    return (
+        f"inputs have columns {list(columns)}, and only one tensor can be trained on: pass that, "
+        "or train the network yourself and wrap it by mc_dropout or ensemble"
+    )
+
+
+def stacked(rows: Any) -> Tensor:
+    """Rows, or a list of them, as one tensor."""
+    if not isinstance(rows, list):
+        return arrays.tensor(rows, "inputs")
+    try:
+        return torch.stack([arrays.tensor(row, "inputs") for row in rows])
+    except RuntimeError as error:
+        raise InputError(f"inputs must be of one shape ({error}): pad or resize them") from error
+
+
+def _is_pair(item: Any) -> bool:
+    """Whether it is (input, label …), not a row of numbers."""
+    if not (isinstance(item, tuple | list) and item):
+        return False
+    return isinstance(item[0], np.ndarray | Tensor | Mapping)
+
+
 def class_numbers(labels: Any, x: Tensor) -> Tensor:
     """Check labels [l] of inputs x [l ...] and put them beside these."""
     kind = labels if isinstance(labels, Tensor) else np.asarray(labels)
@@ -197,7 +242,7 @@ def class_numbers(labels: Any, x: Tensor) -> Tensor:
             f"labels must be whole numbers from 0, got {kind.dtype}: number the classes, as "
             "numpy.unique(labels, return_inverse=True) does"
         )
-    y = arrays.tensor(kind).to(x.device, torch.long, copy=True)  # a copy: torch may write
+    y = arrays.tensor(kind, "labels").to(x.device, torch.long, copy=True)  # a copy: torch may write
     if y.shape != x.shape[:1]:
         raise InputError(
             f"labels must have shape [l] = [{len(x)}], one for each input, got {list(y.shape)}"

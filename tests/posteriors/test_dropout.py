@@ -351,6 +351,72 @@ def test_dropout_layers_must_stay_as_they_were(change):
         posterior.predict(inputs(mlp))
 
 
+# --- dropout in place, and dropout of no effect ---------------------------------------------------
+
+
+def statement():
+    """Calls its dropout for what it leaves in place."""
+
+    def forward(net, x):
+        h = net.a(x).relu()
+        net.drop(h)
+        return net.b(h)
+
+    return Net(forward, a=nn.Linear(5, 8), b=nn.Linear(8, 3), drop=nn.Dropout(inplace=True))
+
+
+def shared():
+    """Adds what its dropout wrote over."""
+
+    def forward(net, x):
+        h = net.a(x).relu()
+        return net.b(net.drop(h) + h)
+
+    return Net(forward, a=nn.Linear(5, 8), b=nn.Linear(8, 3), drop=nn.Dropout(inplace=True))
+
+
+@pytest.mark.parametrize("make", [statement, shared])
+@pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
+def test_dropout_in_place_is_honoured(make):
+    model, x = built(make), inputs(mlp, 70)
+    posterior = mc_dropout(model, T)
+    probs = posterior.predict(x)
+    times = {statement: 1, shared: 2}[make]
+    with torch.no_grad():
+        h = model.a(x).relu()[:, None] * posterior.masks()["drop"] * 2 * times
+        close(probs, model.b(h).softmax(-1))
+    close(mc_dropout(model, T, batch=1).predict(x), probs)
+
+
+def test_dropout_in_place_of_the_usual_kind_is_still_thinned():
+    model, x = built(mlp), inputs(mlp, 70)
+    expected = mc_dropout(model, T).predict(x)
+    model[2].inplace = model[5].inplace = True
+    posterior = mc_dropout(model, T)
+    assert torch.equal(posterior.predict(x), expected)
+    assert None not in posterior._plans.values()
+
+
+def test_equal_draws_are_refused():
+    whole = nn.Sequential(nn.Linear(5, 8), nn.Dropout(1.0), nn.Linear(8, 3))
+    with pytest.raises(InputError, match=r"keep the same units.*between 0 and 1 for {'1': 1.0}"):
+        mc_dropout(whole, T).predict(inputs(mlp))
+    model = head(lambda net, h: h)
+    mc_dropout(model, T).predict(inputs(mlp))  # the same, but for its wiring
+    ignored = Net(lambda n, x: (n.drop(n.a(x)), n.b(n.a(x)))[1], **dict(model.named_children()))
+    posterior = mc_dropout(ignored, T)
+    with pytest.raises(InputError, match=r"all draws are equal for these 9 inputs.*depend on what"):
+        posterior.predict(inputs(mlp))
+
+
+def test_blank_inputs_may_have_equal_draws():
+    model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.Dropout(), nn.Linear(8, 3))
+    probs = mc_dropout(model, T).predict(torch.zeros(3, 5))
+    close(probs, probs[:, :1].expand_as(probs))
+    half = torch.cat([torch.zeros(20, 5), inputs(mlp)])
+    assert mc_dropout(model, T).predict(half).std(1).amax() > 0
+
+
 # --- point and embed ----------------------------------------------------------------------------
 
 
@@ -407,14 +473,14 @@ def test_the_model_is_given_back_untouched(make):
 
 def test_an_error_amid_the_draws_leaves_the_model_untouched():
     def forward(net, x):
-        if len(x) > 3:
+        if len(x) > 16:
             raise RuntimeError("too many")
         return net.b(net.drop(net.a(x)))
 
     model = built(lambda: Net(forward, a=nn.Linear(5, 4), b=nn.Linear(4, 3), drop=nn.Dropout()))
     before, posterior = snapshot(model), mc_dropout(model, T)
     with pytest.warns(UserWarning, match="whole model"), pytest.raises(RuntimeError, match="many"):
-        posterior.predict(inputs(mlp))
+        posterior.predict(inputs(mlp, 20))
     assert same(snapshot(model), before)
 
 
@@ -650,7 +716,7 @@ def test_bad_arguments():
         mc_dropout(model, T, outputs="scores").predict(inputs(mlp))
     with pytest.raises(InputError, match="no penultimate representation"):
         mc_dropout(nn.Sequential(nn.Flatten(), nn.Dropout()), T).embed(inputs(mlp))
-    with pytest.raises(InputError, match="numbers were expected, got list of <U4"):
+    with pytest.raises(InputError, match="inputs must be real numbers, got <U4"):
         mc_dropout(model, T).predict(["text", "more"])
     with torch.no_grad():
         model[0].weight[0, 0] = np.nan

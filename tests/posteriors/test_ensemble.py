@@ -1,5 +1,6 @@
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -262,6 +263,40 @@ def test_build_must_build(x, labels):
     model = member(0)
     with pytest.raises(InputError, match="same network twice: let it build a fresh one"):
         train_ensemble(lambda seed: model, x, labels, 2, SHORT, rng())
+
+
+class Plain(nn.Sequential):
+    """A class whose arguments are sizes, not seeds."""
+
+    def __init__(self, width=5):
+        super().__init__(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+@pytest.mark.parametrize("train", [train_ensemble, snapshots])
+@pytest.mark.parametrize("build", [Plain, lambda: Plain(4), partial(networks.mlp, 6, 3)])
+def test_networks_that_take_no_seed_or_take_it_by_name(x, labels, train, build):
+    state = torch.get_rng_state()
+    posterior, again, other = (train(build, x, labels, 3, SHORT, rng(s)) for s in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(posterior.predict(x), again.predict(x))
+    assert not torch.equal(posterior.predict(x), other.predict(x))
+    assert posterior.predict(x).std(1).max() > 0
+    if build is Plain:
+        assert {model[0].out_features for model in posterior.models} == {5}
+
+
+class Sized(Plain):
+    def __init__(self, width):
+        super().__init__(width)
+
+
+@pytest.mark.parametrize("train", [train_ensemble, snapshots])
+def test_what_cannot_be_built_from_a_seed_says_so(x, labels, train):
+    for build, needs in ((Sized, "width"), (lambda a, b: Plain(), "a, b")):
+        with pytest.raises(InputError, match=f"build needs {needs}: pass a function of a seed"):
+            train(build, x, labels, 2, SHORT, rng())
+    with pytest.raises(InputError, match=r"rng must be a numpy\.random.Generator, got 0"):
+        train(member, x, labels, 2, SHORT, 0)
 
 
 @pytest.mark.parametrize("train", [train_ensemble, snapshots])

@@ -27,10 +27,25 @@ def trained():
     return model.eval(), x, y
 
 
+def changed(after):
+    """The trained network with something between its last layer and its output."""
+    layers, x, y = trained()
+
+    class Changed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.out = layers[:2], layers[2]
+
+        def forward(self, x):
+            return after(self, self.body(x))
+
+    return Changed().eval(), x, y
+
+
 def test_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)
     with pytest.raises(InputError, match=r"pip install 'foresee\[laplace\]'"):
-        laplace(nn.Linear(2, 2), torch.zeros(3, 2), torch.zeros(3))
+        laplace(nn.Linear(2, 2), torch.zeros(3, 2), torch.zeros(3, dtype=int))
 
 
 @pytest.mark.filterwarnings("ignore")  # of the library's own dependencies
@@ -70,6 +85,50 @@ class TestWithTheLibrary:
         right = (probs.mean(1).argmax(1) == y[400:]).float()
         base = (posterior.point(x[400:]).argmax(1) == y[400:]).float().mean()
         assert right.mean() >= base - 2 * right.std() / len(right) ** 0.5
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            lambda net, h: net.out(h) / 0.2,
+            lambda net, h: net.out(h) + torch.arange(10.0),
+            lambda net, h: net.out(h) + h[:, :10],
+        ],
+    )
+    def test_what_comes_after_the_last_layer(self, after):
+        """Draws of the last layer alone would miss it; draws of any weights do not."""
+        model, x, y = changed(after)
+        with pytest.raises(InputError, match=r"changes what .*'out', returns.*subnetwork"):
+            laplace(model, x[:400], y[:400])
+        tight = {"subset": "subnetwork", "prior_precision": 1e8}
+        posterior = laplace(model, x[:400], y[:400], draws=5, **tight)
+        expected = model(x[400:]).softmax(-1)[:, None].expand(-1, 5, -1)
+        torch.testing.assert_close(posterior.predict(x[400:]), expected, atol=2e-2, rtol=0)
+
+    def test_log_softmax_after_the_last_layer_changes_nothing(self):
+        model, x, y = changed(lambda net, h: net.out(h).log_softmax(-1))
+        ours, plain = (laplace(m, x[:400], y[:400], 5) for m in (model, trained()[0]))
+        torch.testing.assert_close(ours.predict(x), plain.predict(x), atol=1e-3, rtol=0)
+
+    def test_a_last_layer_for_each_token(self):
+        model, x, y = changed(lambda net, h: net.out(h[:, None].expand(-1, 3, -1)).mean(1))
+        with pytest.raises(
+            InputError, match=r"'out', reads \[256, 3, 20\].*pool before that layer"
+        ):
+            laplace(model, x[:400], y[:400])
+
+    @pytest.mark.parametrize("subset", ["last_layer", "subnetwork"])
+    def test_frozen_parameters(self, subset):
+        model, x, y = trained()
+        model[0].requires_grad_(False)
+        posterior = laplace(model, x[:400], y[:400], 5, subset=subset, subnetwork_size=30)
+        assert posterior.predict(x[400:]).std(1).max() > 1e-3
+        if subset == "subnetwork":
+            states = posterior.states
+            assert torch.equal(states["0.weight"], model[0].weight.expand(5, -1, -1))
+            moved = states["2.weight"].std(0) > 0, states["2.bias"].std(0) > 0
+            assert sum(int(m.sum()) for m in moved) == 30
+            with pytest.raises(InputError, match="from 1 to the 210 trainable weights"):
+                laplace(model, x, y, subset=subset, subnetwork_size=211)
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from scipy.special import log_softmax
 from sklearn.datasets import load_digits
 from sklearn.ensemble import (
@@ -27,7 +28,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from foresee import bald
+from foresee import arrays, bald
 from foresee.errors import InputError
 from foresee.posteriors.sklearn import Forest, _hessian, bootstrap, laplace_logistic, members
 
@@ -350,6 +351,87 @@ def test_what_is_no_array_is_left_to_the_model():
     posterior = members([pipeline, pipeline], 2)
     np.testing.assert_allclose(posterior.point(texts), pipeline.predict_proba(texts), atol=1e-6)
     np.testing.assert_array_equal(posterior.predict(np.array(texts)), posterior.predict(texts))
+
+
+# --- what the models know, and what they read ----------------------------------------------------
+
+
+def test_classes_are_those_that_the_models_know():
+    x, y = blobs()
+    names = np.array(["cat", "dog", "emu"])[y]
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0)
+    bagging = BaggingClassifier(KNeighborsClassifier(2), 4, max_samples=5, random_state=0)
+    for model in (forest, bagging):
+        by_number = Forest(model.fit(x, y)).predict(x)
+        np.testing.assert_array_equal(Forest(model, 3).predict(x), by_number)
+        np.testing.assert_array_equal(Forest(model.fit(x, names)).predict(x), by_number)
+        with pytest.raises(InputError, match=r"knows the classes .*cat.*integers from 0 to 2"):
+            Forest(model, 3)
+    some = y != 1
+    apart = members([GaussianNB().fit(x, names), GaussianNB().fit(x[some], names[some])])
+    assert apart.predict(x).shape == (60, 2, 3)
+    assert apart.predict(x)[:, 1, 1].max() == 0
+    assert apart.predict(x)[:, 0, 1].min() > 0
+    drawn = laplace_logistic(logistic().fit(x, names), x, names, 4)
+    assert drawn.predict(x).shape == (60, 4, 3)
+    few = bootstrap(GaussianNB(), x[:4], names[:4], 30, rng=np.random.default_rng(0))
+    assert few.predict(x).shape == (60, 30, 3)  # though some resamples miss a class
+    with pytest.raises(InputError, match="expected one label for each row"):
+        Forest(RandomForestClassifier(2).fit(x, np.stack([y, y], 1)))
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix", "coo_matrix", "csr_array"])
+def test_sparse_inputs(kind):
+    x, y = blobs()
+    x[x < 0.5] = 0
+    thin = getattr(sparse, kind)(x)
+    forest = RandomForestClassifier(5, random_state=0).fit(x, y)
+    bagging = BaggingClassifier(MultinomialNB(), 4, max_features=2, random_state=0).fit(x, y)
+    linear = logistic().fit(x, y)
+    for posterior in (
+        Forest(forest),
+        Forest(bagging),
+        members([forest, linear]),
+        laplace_logistic(linear, x, y, 4),
+    ):
+        for said in ("predict", "point"):
+            expected = getattr(posterior, said)(x)
+            np.testing.assert_allclose(getattr(posterior, said)(thin), expected, atol=1e-6)
+            rows = arrays.rows("pool", thin)
+            np.testing.assert_allclose(getattr(posterior, said)(rows), expected, atol=1e-6)
+        with pytest.raises(InputError, match=r"inputs must have shape \[n 4\].*got \[60, 3\]"):
+            posterior.predict(thin.tocsr()[:, :3])
+    np.testing.assert_allclose(
+        laplace_logistic(linear, thin, y, 4).predict(x), posterior.predict(x), atol=1e-5
+    )
+    np.testing.assert_array_equal(posterior.embed(thin), x.astype(np.float32))
+    refits = bootstrap(MultinomialNB(), thin.tocsr(), y, 4, rng=np.random.default_rng(0))
+    dense = bootstrap(MultinomialNB(), x, y, 4, rng=np.random.default_rng(0))
+    np.testing.assert_allclose(refits.predict(thin), dense.predict(x), atol=1e-6)
+
+
+def test_frames():
+    pandas = pytest.importorskip("pandas")
+    x, y = blobs()
+    frame = pandas.DataFrame(
+        x, columns=list("abcd"), index=np.random.default_rng(0).permutation(60)
+    )
+    model = RandomForestClassifier(5, random_state=0).fit(frame, y)
+    for posterior in (Forest(model), members([model, GaussianNB().fit(frame, y)])):
+        expected = posterior.predict(frame)
+        assert expected.shape[0] == 60
+        pool = arrays.rows("pool", frame)
+        np.testing.assert_array_equal(posterior.predict(pool), expected)
+        np.testing.assert_array_equal(posterior.predict(pool[10:20]), expected[10:20])
+
+
+def test_a_hessian_beyond_memory_is_refused_before_it_is_made():
+    rng = np.random.default_rng(0)
+    x = sparse.random(60, 20_000, 0.001, random_state=0, format="csr")
+    y = rng.integers(3, size=60)
+    model = LogisticRegression().fit(x, y)
+    with pytest.raises(InputError, match=r"3 · 20000 weights.*53\.6 GiB.*TruncatedSVD.*bootstrap"):
+        laplace_logistic(model, x, y)
 
 
 POSTERIORS = {

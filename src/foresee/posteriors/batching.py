@@ -27,6 +27,7 @@ from torch.utils.data import (
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.training import columns_refused, stacked, unlabelled
 
 Outputs: TypeAlias = Literal["logits", "probs"]
 """What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing."""
@@ -37,6 +38,7 @@ BATCH = 256
 """Inputs that pass through a network at once, unless told otherwise."""
 
 _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
+_LOOKS = 16  # rows times passes in which a network must not differ from itself
 _EMPTY = "inputs are empty: pass at least one row"
 _turn = threading.RLock()
 _steady: WeakSet[nn.Module] = WeakSet()  # networks that were seen to repeat themselves
@@ -105,10 +107,7 @@ def whole(inputs: Any, model: nn.Module) -> Tensor:
     def alone(x: Batch) -> Tensor:
         if isinstance(x, Tensor):
             return x
-        raise InputError(
-            f"inputs have columns {list(x)}, and only one tensor can be trained on: pass that, or "
-            "train the network yourself and wrap it by mc_dropout or ensemble"
-        )
+        raise InputError(columns_refused(x))
 
     return map_batches(alone, inputs, model)
 
@@ -279,11 +278,14 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
                 f"{name or 'model'} is a BatchNorm without running statistics: predictions would "
                 "depend on the batch; train it with track_running_stats=True, or use GroupNorm"
             )
-    one, two = (forward(model, each(lambda v: v[:2].clone(), x)) for _ in range(2))
-    if isinstance(one, Tensor) and one.is_floating_point():
-        error = torch.finfo(one.dtype).eps ** 0.5  # some GPU kernels add in any order
-        scale = float(one.abs().nan_to_num().amax()) if one.numel() else 0.0
-        if not torch.allclose(one, two, error, error * scale, equal_nan=True):
+    few = each(lambda v: v[:_LOOKS], x)  # and few passes, unless there is hardly a row to look at
+    first, *rest = (
+        forward(model, each(Tensor.clone, few)) for _ in range(max(2, _LOOKS // size(few)))
+    )
+    if isinstance(first, Tensor) and first.is_floating_point() and first.numel():
+        error = torch.finfo(first.dtype).eps ** 0.5  # some GPU kernels add in any order
+        scale = error * float(first.abs().nan_to_num().amax())
+        if not all(torch.allclose(first, y, error, scale, equal_nan=True) for y in rest):
             raise InputError(
                 "the model is random in eval mode, so its draws would be others at every call: let "
                 "self.training switch what is random in forward"
@@ -318,16 +320,16 @@ def _rows(inputs: Any) -> tuple[Any, int]:
 
 
 def _part(rows: Any, start: int, batch: int) -> Any:
-    part = arrays.unlabelled(rows[start : start + batch])
+    part = unlabelled(rows[start : start + batch])
     dense = isinstance(part, list) and isinstance(part[0], np.ndarray | Tensor)
-    return arrays.tensor(part) if dense else part
+    return stacked(part) if dense else part
 
 
 def _placed(part: Any, model: nn.Module, like: Tensor) -> Batch:
     """A batch of its own memory, as forward may write to it, where the model can read it."""
 
     def place(values: Any) -> Tensor:
-        x = arrays.tensor(values)
+        x = stacked(values)
         return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype, copy=True)
 
     if isinstance(part, Mapping):

@@ -159,6 +159,7 @@ def _output_layer(model: nn.Module, x: Tensor) -> tuple[str, nn.Linear]:
             f"{list(outputs.shape)} for {len(x)} inputs, expected [n d] and [n c]: {remedy}, or "
             "pool before that layer"
         )
+    ours, outputs = ours.log_softmax(-1), outputs.log_softmax(-1)
     if not torch.allclose(ours, outputs, error, error * float(outputs.abs().amax())):
         raise InputError(
             f"the model changes what its last linear layer, {name!r}, returns (a temperature, an "

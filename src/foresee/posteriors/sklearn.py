@@ -284,7 +284,7 @@ def _own_kind(inputs: Inputs) -> Inputs:
 
 
 def _dense(x: Any) -> NDArray[np.float32]:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else arrays.numpy(x), np.float32)
+    return np.asarray(arrays.numpy(x), np.float32)
 
 
 def read_by_last_step(model: Any, inputs: Inputs) -> NDArray[np.float32]:
