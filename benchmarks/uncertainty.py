@@ -32,7 +32,6 @@ from foresee.posteriors import (
     laplace_logistic,
     mc_dropout,
     sgld,
-    snapshots,
     train_ensemble,
 )
 from foresee.recipe import Recipe
@@ -85,9 +84,6 @@ def _chain(sampler: Callable[..., Any], **settings: Any) -> Callable[[], Any]:
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "mc_dropout": lambda: mc_dropout(network(), draws=100),
     "train_ensemble": lambda: train_ensemble(build, *data(), 10, RECIPE, generator(0, "members")),
-    "snapshots": lambda: snapshots(
-        build, *data(), 6, replace(RECIPE, iterations=2400), generator(0, "snapshots")
-    ),
     "mc_dropout × ensemble": lambda: combined(
         [
             mc_dropout(model, draws=20, seed=i)

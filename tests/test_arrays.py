@@ -5,8 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import sparse
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 

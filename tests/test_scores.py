@@ -8,8 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import foresee
 from foresee import bald, decompose, eer, entropy, entropy_mc, mebl, mell, mezl

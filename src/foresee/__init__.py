@@ -8,28 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foresee.errors import InputError as InputError
-    from foresee.scores import Decomposition as Decomposition
-    from foresee.scores import bald as bald
-    from foresee.scores import decompose as decompose
-    from foresee.scores import eer as eer
-    from foresee.scores import entropy as entropy
-    from foresee.scores import entropy_mc as entropy_mc
-    from foresee.scores import mebl as mebl
-    from foresee.scores import mell as mell
-    from foresee.scores import mezl as mezl
-    from foresee.scores import promise as promise
-    from foresee.strategies import Badge as Badge
-    from foresee.strategies import BatchBALD as BatchBALD
-    from foresee.strategies import BatchMell as BatchMell
-    from foresee.strategies import Coreset as Coreset
-    from foresee.strategies import GreedyConditioning as GreedyConditioning
-    from foresee.strategies import MeblPlusPlus as MeblPlusPlus
-    from foresee.strategies import PowerMell as PowerMell
-    from foresee.strategies import Random as Random
-    from foresee.strategies import RetrainingEER as RetrainingEER
-    from foresee.strategies import TopK as TopK
-    from foresee.strategies import TopMell as TopMell
-    from foresee.strategies import mell_top_k as mell_top_k
+    from foresee.scores import (
+        Decomposition as Decomposition,
+        bald as bald,
+        decompose as decompose,
+        eer as eer,
+        entropy as entropy,
+        entropy_mc as entropy_mc,
+        mebl as mebl,
+        mell as mell,
+        mezl as mezl,
+        promise as promise,
+    )
+    from foresee.strategies import (
+        Badge as Badge,
+        BatchBALD as BatchBALD,
+        BatchMell as BatchMell,
+        Coreset as Coreset,
+        GreedyConditioning as GreedyConditioning,
+        MeblPlusPlus as MeblPlusPlus,
+        PowerMell as PowerMell,
+        Random as Random,
+        RetrainingEER as RetrainingEER,
+        TopK as TopK,
+        TopMell as TopMell,
+        mell_top_k as mell_top_k,
+    )
     from foresee.types import View as View
 
 _HOMES = {

@@ -14,10 +14,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from foresee.errors import InputError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+# The largest image that is decoded: above it Pillow itself begins to warn.
 PIXELS = 80_000_000
-"""The largest image that is decoded: above it Pillow itself begins to warn."""
+# The largest file that is opened: room for that many pixels of 16-bit colour, not packed.
 BYTES = 512 << 20
-"""The largest file that is opened: room for that many pixels of 16-bit colour, not packed."""
 
 
 def inside(root: Path | str, name: str) -> str:

@@ -19,10 +19,10 @@ from foresee import arrays, checks, scores
 from foresee.errors import InputError
 from foresee.seeding import generator
 
+# Bytes of the pool scored between two reports of progress.
 CHUNK = 16 << 20
-"""Bytes of the pool scored between two reports of progress."""
+# Bytes of an array that are loaded from an archive; one of its own file is mapped, of any size.
 UNPACKED = 1 << 30
-"""Bytes of an array that are loaded from an archive; one of its own file is mapped, of any size."""
 
 
 def read(argument: str, source: str) -> NDArray[Any]:

@@ -25,22 +25,22 @@ _WORTH_RECORDING = 50  # iterations: to record takes as long as some ten of them
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
 
+# Held by who seeds torch's random numbers: they are the process's, so trainings take turns.
 randomness = threading.RLock()
-"""Held by who seeds torch's random numbers: they are the process's, so trainings take turns."""
 
 
 @dataclass(frozen=True)
 class Training:
     """A fitted network and its health."""
 
+    # In eval mode, on the device where it was trained.
     model: nn.Module
-    """In eval mode, on the device where it was trained."""
+    # Mean cross-entropy on (at most 2000 of) its training set, in nats.
     loss: float
-    """Mean cross-entropy on (at most 2000 of) its training set, in nats."""
+    # Share of the same points whose largest logit is the label's.
     accuracy: float
-    """Share of the same points whose largest logit is the label's."""
+    # Spent on the iterations alone.
     seconds: float
-    """Spent on the iterations alone."""
 
 
 def learning_rate(recipe: Recipe, iteration: int) -> float:
@@ -60,7 +60,6 @@ def fit(
     rng: np.random.Generator,
     *,
     device: str | torch.device | None = None,
-    schedule: Callable[[int], float] | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Training:
     """Train ``model`` in place and return it with its health.
@@ -77,7 +76,6 @@ def fit(
         recipe: how to train.
         rng: orders the data and seeds torch.
         device: where to train and leave the model; by default where it is.
-        schedule: replaces `learning_rate`: the step size at an iteration, counted from 0.
         advance: called with the number of iterations done, after each.
 
     >>> from foresee.networks import mlp
@@ -93,7 +91,6 @@ def fit(
         raise InputError("model has no parameters: there is nothing to train")
     x, y = _checked(inputs, labels, any(isinstance(m, Standardise) for m in model.modules()))
     optimiser = _optimiser(model, recipe)
-    rates = schedule or (lambda iteration: learning_rate(recipe, iteration))
     batches = _batches(len(y), recipe.batch, rng, x.device)
 
     seed = int(rng.integers(2**63))
@@ -104,7 +101,7 @@ def fit(
         gradients = _gradients(model, x, y, recipe, like, seed)
         for iteration in range(recipe.iterations):
             for group in optimiser.param_groups:
-                group["lr"] = rates(iteration)
+                group["lr"] = learning_rate(recipe, iteration)
             loss = gradients(next(batches))
             optimiser.step()
             if iteration % _LOOK_EVERY == 0 or iteration == recipe.iterations - 1:

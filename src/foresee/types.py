@@ -25,10 +25,10 @@ from foresee import arrays
 from foresee.errors import InputError
 
 Array: TypeAlias = NDArray[Any] | Tensor
+# The kind of array that came in is the kind that goes out.
 A = TypeVar("A", NDArray[Any], Tensor)
-"""The kind of array that came in is the kind that goes out."""
+# Whatever the model reads, with one row for each example: see `arrays.rows`.
 Inputs: TypeAlias = Any
-"""Whatever the model reads, with one row for each example: see `arrays.rows`."""
 
 
 class Score(Protocol):

@@ -211,7 +211,7 @@ def test_configurations_are_the_same_in_another_process():
     assert there.stdout.strip() == here
 
 
-# Of the methods as they were when the first results were stored.
+# Of the methods as they were when the first results were stored; Coreset has lost two options.
 STORED = {
     "MELL": "d3713ddf1eb883c2",
     "MEZL": "90b02c487b876c5d",
@@ -219,7 +219,7 @@ STORED = {
     "BALD": "10c529ad816c94cb",
     "Entropy_MC": "f28e96b9330550a1",
     "Entropy": "6766723881ac6b47",
-    "Coreset": "c9bebc254b9a5b90",
+    "Coreset": "0e3ad6d4582b55f1",
     "BADGE": "6ad0f4d851254daf",
     "MELL_MCMC": "f5d7f1aeb863ef94",
     "MEBL": "c3de722915ac3e6c",

@@ -18,8 +18,7 @@ from test_report_study import TOY, trial
 from foresee.errors import InputError
 from foresee.lab import store
 from foresee.lab.experiment import Method
-from foresee.lab.report import folder, measures, statistics
-from foresee.lab.report import study as study_module
+from foresee.lab.report import folder, measures, statistics, study as study_module
 from foresee.lab.report.study import studies
 from foresee.lab.report.words import THIN
 

@@ -22,9 +22,7 @@ from foresee.errors import InputError
 from foresee.posteriors.batching import map_batches, penultimate
 from foresee.posteriors.ensemble import (
     combined,
-    cyclical_rate,
     ensemble,
-    snapshots,
     train_ensemble,
 )
 from foresee.recipe import Recipe
@@ -254,9 +252,6 @@ def test_progress_counts_the_iterations_of_all_members(x, labels):
     done = []
     train_ensemble(member, x, labels, 2, SHORT, rng(), advance=done.append)
     assert done == list(range(1, 13))
-    done.clear()
-    snapshots(member, x, labels, 2, SHORT, rng(), advance=done.append)
-    assert done == list(range(1, 7))
 
 
 def test_build_must_build(x, labels):
@@ -272,11 +267,12 @@ class Plain(nn.Sequential):
         super().__init__(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3))
 
 
-@pytest.mark.parametrize("train", [train_ensemble, snapshots])
 @pytest.mark.parametrize("build", [Plain, lambda: Plain(4), partial(networks.mlp, 6, 3)])
-def test_networks_that_take_no_seed_or_take_it_by_name(x, labels, train, build):
+def test_networks_that_take_no_seed_or_take_it_by_name(x, labels, build):
     state = torch.get_rng_state()
-    posterior, again, other = (train(build, x, labels, 3, SHORT, rng(s)) for s in (0, 0, 1))
+    posterior, again, other = (
+        train_ensemble(build, x, labels, 3, SHORT, rng(s)) for s in (0, 0, 1)
+    )
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(posterior.predict(x), again.predict(x))
     assert not torch.equal(posterior.predict(x), other.predict(x))
@@ -290,47 +286,17 @@ class Sized(Plain):
         super().__init__(width)
 
 
-@pytest.mark.parametrize("train", [train_ensemble, snapshots])
-def test_what_cannot_be_built_from_a_seed_says_so(x, labels, train):
+def test_what_cannot_be_built_from_a_seed_says_so(x, labels):
     for build, needs in ((Sized, "width"), (lambda a, b: Plain(), "a, b")):
         with pytest.raises(InputError, match=f"build needs {needs}: pass a function of a seed"):
-            train(build, x, labels, 2, SHORT, rng())
+            train_ensemble(build, x, labels, 2, SHORT, rng())
     with pytest.raises(InputError, match=r"rng must be a numpy\.random.Generator, got 0"):
-        train(member, x, labels, 2, SHORT, 0)
+        train_ensemble(member, x, labels, 2, SHORT, 0)
 
 
-@pytest.mark.parametrize("train", [train_ensemble, snapshots])
-def test_one_draw_is_no_posterior(x, labels, train):
+def test_one_draw_is_no_posterior(x, labels):
     with pytest.raises(InputError, match="draws must be a whole number, at least 2, got 1"):
-        train(member, x, labels, 1, SHORT, rng())
-
-
-def test_cycles_fall_to_zero_along_a_cosine():
-    recipe = Recipe(iterations=100, learning_rate=0.4)
-    rates = [cyclical_rate(recipe, i, 4) for i in range(100)]
-    assert rates[:25] == rates[25:50] == rates[75:]
-    assert rates[0] == 0.4
-    assert rates[5] == pytest.approx(0.2 * (1 + np.cos(np.pi / 5)))
-    assert rates[24] < 0.002
-    assert sorted(rates[:25], reverse=True) == rates[:25]
-
-
-@pytest.mark.parametrize(("iterations", "draws"), [(6, 2), (7, 3), (5, 5)])
-def test_a_snapshot_ends_each_cycle_with_its_own_statistics(x, labels, iterations, draws):
-    posterior = snapshots(member, x, labels, draws, Recipe(iterations=iterations, batch=8), rng())
-    seen = [int(model[1].num_batches_tracked) for model in posterior.models]
-    assert seen == [-(-iterations * k // draws) for k in range(1, draws + 1)]
-    assert not any(module.training for model in posterior.models for module in model.modules())
-    for a, b in zip(posterior.models, posterior.models[1:], strict=False):
-        assert not torch.equal(a[1].running_mean, b[1].running_mean)
-    (training,) = posterior.trainings
-    assert same(state(training.model), state(posterior.models[-1]))
-    assert training.model is not posterior.models[-1]
-
-
-def test_more_snapshots_than_iterations_are_refused(x, labels):
-    with pytest.raises(InputError, match="draws = 7 is more than the 6 iterations"):
-        snapshots(member, x, labels, 7, SHORT, rng())
+        train_ensemble(member, x, labels, 1, SHORT, rng())
 
 
 def test_combined_joins_the_draws(models, x):
@@ -367,8 +333,7 @@ def test_combined_takes_arrays_and_refuses_a_mixture(models, x):
         combined([Arrays()])
 
 
-@pytest.mark.parametrize("train", [train_ensemble, snapshots])
-def test_on_digits_the_mean_is_accurate_and_strangers_divide_the_members(train):
+def test_on_digits_the_mean_is_accurate_and_strangers_divide_the_members():
     """Trained on 0 to 4; disagreement is the mutual information of label and member."""
     images, digit = load_digits(return_X_y=True)
     images = (images / 16).astype(np.float32)
@@ -376,7 +341,7 @@ def test_on_digits_the_mean_is_accurate_and_strangers_divide_the_members(train):
     seen, unseen = images[known], images[~known]
     iterations = 200 if train is train_ensemble else 800
     recipe = Recipe(iterations=iterations, learning_rate=0.05, decay_every=iterations)
-    posterior = train(
+    posterior = train_ensemble(
         lambda seed: networks.mlp(64, 5, hidden=(64,), seed=seed),
         seen[:300], digit[known][:300], 4, recipe, rng(),
     )  # fmt: skip

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import chisquare
 
 from foresee import BatchBALD, BatchMell, InputError, MeblPlusPlus, PowerMell, bald, mebl, mell

@@ -1,6 +1,5 @@
-"""Lazy k-centre against the plain greedy loop; the refinement against all subsets."""
+"""Lazy k-centre against the plain greedy loop."""
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,55 +139,11 @@ def test_memory_stays_bounded_and_products_precise(monkeypatch):
     assert set(precisions) == {"highest"}
 
 
-@pytest.mark.parametrize("strategy", [Coreset(), Coreset(refine=60)])
-def test_laws_of_a_strategy(strategy):
-    check_strategy(strategy)
+def test_laws_of_a_strategy():
+    check_strategy(Coreset())
 
 
-@pytest.mark.parametrize(("n_labelled", "n_pool", "size"), [(0, 11, 3), (2, 11, 3), (3, 8, 2)])
-def test_refinement_is_optimal(n_labelled, n_pool, size):
-    improved = 0
-    for seed in range(12):
-        x = data("normal", n=n_labelled + n_pool, seed=seed, d=2)
-        pool, labelled = x[n_labelled:], x[:n_labelled]
-        greedy = choose(Coreset(), pool, labelled, size)
-        refined = choose(Coreset(refine=60), pool, labelled, size)
-        best = min(
-            covering(pool, labelled, subset)
-            for subset in itertools.combinations(range(n_pool), size)
-        )
-        assert covering(pool, labelled, refined) == pytest.approx(best, rel=1e-5)
-        improved += covering(pool, labelled, greedy) > best * 1.001
-    assert improved >= 3
-
-
-def test_refinement_can_halve_the_radius():
-    pool, labelled = np.float32([[10], [14], [18]]), np.float32([[0]])
-    assert choose(Coreset(), pool, labelled, size=1) == [2]
-    assert choose(Coreset(refine=60), pool, labelled, size=1) == [1]
-
-
-@pytest.mark.parametrize("seconds", [1e-9, 0.05, 0.3])
-def test_refinement_is_never_worse_than_greedy(seconds):
-    x = data("clusters", n=150)
-    pool, labelled = x[10:], x[:10]
-    greedy = choose(Coreset(), pool, labelled, size=12)
-    refined = choose(Coreset(seconds), pool, labelled, size=12)
-    assert covering(pool, labelled, refined) <= covering(pool, labelled, greedy) * (1 + 1e-6)
-
-
-def test_a_refined_batch_is_filled_with_other_points(monkeypatch):
-    # The solver may choose fewer centres than it is allowed.
-    monkeypatch.setattr(coreset, "_cover", lambda near, size, seconds: np.array([0]))
-    points = torch.tensor([[0.0, 0], [5, 0], [0, 7], [9, 9], [4, 4]]).repeat_interleave(8, 0)
-    far = torch.full((40,), torch.inf)
-    for size in range(5, 17):
-        picks = coreset._refine(points, far, np.arange(size), seconds=10)
-        assert len(set(picks.tolist())) == len(picks) == size
-        assert covering(points, points[:0], picks) == 0
-
-
-def test_wrong_arguments_are_named(monkeypatch):
+def test_wrong_arguments_are_named():
     pool = data("normal", n=20)
     with pytest.raises(InputError, match="size = 21 is more than the 20 points of the pool"):
         choose(Coreset(), pool, size=21)
@@ -200,8 +155,3 @@ def test_wrong_arguments_are_named(monkeypatch):
         choose(Coreset(), pool, broken)
     with pytest.raises(InputError, match=r"finite matrix.*flatten"):
         choose(Coreset(), pool[:, :, None])
-    with pytest.raises(InputError, match="refine must be seconds"):
-        Coreset(refine=0)
-    monkeypatch.setattr(coreset, "REFINABLE", 19)
-    with pytest.raises(InputError, match="at most 19 points and the pool has 20"):
-        choose(Coreset(refine=1), pool)

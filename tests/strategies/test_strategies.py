@@ -42,7 +42,6 @@ def rng(seed=0):
         TopK(entropy_mc, targets=0),
         TopK(entropy, point=True),
         Coreset(),
-        Coreset(refine=1.0),
         Badge(),
         RetrainingEER(GaussianNB()),
     ],

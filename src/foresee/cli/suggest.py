@@ -74,8 +74,7 @@ def suggest(
         stop("error: stdout is closed: open it, or pass --out", code=2)
     with progress_bar() as bar:
         task = bar.add_task("loading", total=None)
-        from foresee import files
-        from foresee import suggest as steps
+        from foresee import files, suggest as steps
 
         if (loss is None) == (score == ScoreName.eer):
             stop("error: --loss and --score eer belong together: pass both or none", code=2)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+# A class below this mean probability carries less than 1e-28 nats: it is left out.
 TINY = 1e-30
-"""A class below this mean probability carries less than 1e-28 nats: it is left out."""
 
 
 def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool:

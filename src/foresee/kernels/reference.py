@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import entr, rel_entr
 
+# min_a E[ℓ(Y, a)] of a label Y with the given probabilities.
 Risk = Callable[[Float[np.ndarray, "*rows c"]], Float[np.ndarray, "*rows"]]
-"""min_a E[ℓ(Y, a)] of a label Y with the given probabilities."""
 
 
 def log_risk(probs: Float[np.ndarray, "*rows c"]) -> Float[np.ndarray, "*rows"]:

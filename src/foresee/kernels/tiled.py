@@ -31,8 +31,8 @@ from foresee.kernels.elementwise import relative as relative
 X = TypeVar("X")
 Y = TypeVar("Y")
 
+# Bytes of scratch memory a kernel may use unless told otherwise.
 SCRATCH = 256 << 20
-"""Bytes of scratch memory a kernel may use unless told otherwise."""
 
 _CACHE_ENTRIES = 1 << 20  # products of 4 MiB and 2048 columns are the fastest on the CPU
 _COLUMNS = 2048

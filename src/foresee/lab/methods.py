@@ -44,6 +44,7 @@ class Entry:
     sampler: Callable[[DropoutNetwork], Sampler] = lambda network: network
 
 
+# What ``--methods`` knows by name, in the order of reports; add an `Entry` to add a method.
 METHODS: dict[str, Entry] = {
     "MELL": Entry(lambda e: TopK(mell, e.candidates, e.targets), "paper"),
     "MEZL": Entry(lambda e: TopK(mezl, e.candidates, e.targets), "paper"),
@@ -62,11 +63,6 @@ METHODS: dict[str, Entry] = {
     "BatchBALD": Entry(lambda e: BatchBALD(e.candidates)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }
-"""What ``--methods`` knows by name, in the order of reports; add an `Entry` to add a method.
-
->>> METHODS["Random"].group
-'paper'
-"""
 
 
 def group(name: str) -> list[str]:

@@ -14,8 +14,8 @@ SEEDS = 10
 _SLOW = Recipe(learning_rate=0.001)  # for SVHN and Camelyon17
 
 
+# n_seed, n_val, n_pool, n_query, n_test, K, L, J, T.
 _Sizes: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
-"""n_seed, n_val, n_pool, n_query, n_test, K, L, J, T."""
 
 
 def _pair(

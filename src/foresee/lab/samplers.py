@@ -32,8 +32,8 @@ class Fitted:
     training: Training
     model: Posterior
     draws: Posterior
+    # Spent on the draws before any prediction was asked for.
     seconds: float = 0.0
-    """Spent on the draws before any prediction was asked for."""
 
     def predict(self, inputs: Inputs) -> Array:
         """Probabilities of every draw [n t c]."""

@@ -29,13 +29,13 @@ from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.training import columns_refused, stacked, unlabelled
 
+# What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing.
 Outputs: TypeAlias = Literal["logits", "probs"]
-"""What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing."""
+# Rows of inputs, or of each of the arguments that ``forward`` names.
 Batch: TypeAlias = Tensor | dict[str, Tensor]
-"""Rows of inputs, or of each of the arguments that ``forward`` names."""
 
+# Inputs that pass through a network at once, unless told otherwise.
 BATCH = 256
-"""Inputs that pass through a network at once, unless told otherwise."""
 
 _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
 _LOOKS = 16  # rows times passes in which a network must not differ from itself

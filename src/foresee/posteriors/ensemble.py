@@ -1,8 +1,6 @@
 """Ensembles: every draw is a trained network (Lakshminarayanan et al. 2017)."""
 
-import copy
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,60 +101,6 @@ def train_ensemble(
     return Ensemble(models, batch=batch, trainings=tuple(trainings))
 
 
-def snapshots(
-    build: Callable[..., nn.Module],
-    inputs: Inputs,
-    labels: Any,
-    draws: int,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    *,
-    batch: int = BATCH,
-    device: str | torch.device | None = None,
-    advance: Callable[[int], None] | None = None,
-) -> "Ensemble":
-    """Train one network in cycles and keep a copy at the end of each (Huang et al. 2017).
-
-    The iterations of the recipe are split into ``draws`` cycles; in each the learning rate falls
-    from the recipe's to zero along a cosine, which takes the place of its decay. Each copy keeps
-    its own BatchNorm statistics. The arguments are those of `train_ensemble`.
-
-    >>> from foresee.networks import mlp
-    >>> x, y = np.eye(4, dtype=np.float32), np.arange(4) % 2
-    >>> rng = np.random.default_rng(0)
-    >>> snapshots(lambda seed: mlp(4, 2, seed=seed), x, y, 3, Recipe(6), rng).predict(x).shape
-    torch.Size([4, 3, 2])
-    """
-    _check_draws(draws)
-    seeding.check(rng)
-    if draws > recipe.iterations:
-        raise InputError(
-            f"draws = {draws} is more than the {recipe.iterations} iterations of recipe, and every "
-            "snapshot needs a cycle: ask for fewer, or train for longer"
-        )
-    (own,) = rng.spawn(1)
-    model = _built(build, seeding.number(own))
-    kept: list[nn.Module] = []
-
-    def keep(iterations: int) -> None:
-        if iterations * draws // recipe.iterations > len(kept):
-            kept.append(copy.deepcopy(model).eval())
-        if advance is not None:
-            advance(iterations)
-
-    training = fit(
-        model,
-        inputs,
-        labels,
-        recipe,
-        own,
-        device=device,
-        schedule=lambda iteration: cyclical_rate(recipe, iteration, draws),
-        advance=keep,
-    )
-    return Ensemble(tuple(kept), batch=batch, trainings=(training,))
-
-
 def combined(posteriors: Sequence[Posterior]) -> "Combined":
     """Join the draws of several posteriors of one task: MC dropout × ensemble, for example.
 
@@ -169,12 +113,6 @@ def combined(posteriors: Sequence[Posterior]) -> "Combined":
     return Combined(tuple(posteriors))
 
 
-def cyclical_rate(recipe: Recipe, iteration: int, cycles: int) -> float:
-    """Step size of `snapshots` at an iteration, counted from 0: a cosine in each of the cycles."""
-    phase = iteration * cycles % recipe.iterations / recipe.iterations
-    return recipe.learning_rate / 2 * (1 + math.cos(math.pi * phase))
-
-
 @dataclass(frozen=True)
 class Ensemble:
     """Networks of one task, each one posterior draw; `ensemble` builds it from trained ones."""
@@ -183,8 +121,8 @@ class Ensemble:
     outputs: Outputs = "logits"
     classes: int | None = None
     batch: int = BATCH
+    # Health of the trainings behind it, where they are known.
     trainings: tuple[Training, ...] = ()
-    """Health of the trainings behind it, where they are known."""
 
     def __post_init__(self) -> None:
         if len(self.models) < 2:

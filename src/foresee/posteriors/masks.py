@@ -32,13 +32,14 @@ from foresee.posteriors.batching import (
 from foresee.seeding import generator
 from foresee.training import randomness
 
+# Dropout layers with their names and rates, as they were when the model was wrapped.
 Layers: TypeAlias = dict[nn.Module, tuple[str, float]]
-"""Dropout layers with their names and rates, as they were when the model was wrapped."""
 
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+# Axes at which torch takes the first one for channels, not for the batch.
 _UNBATCHED: dict[Any, int] = {nn.Dropout1d: 2, nn.Dropout3d: 4}
-"""Axes at which torch takes the first one for channels, not for the batch."""
+# Where each function that drops units takes its probability. Masks of these cannot be fixed.
 _FUNCTIONAL: dict[Any, int] = {
     functional.scaled_dot_product_attention: 4,
     functional.multi_head_attention_forward: 10,
@@ -48,9 +49,8 @@ _FUNCTIONAL: dict[Any, int] = {
     for name in dir(module)
     if name.rstrip("_").rstrip("123d").endswith("dropout") and not name.startswith("_")
 }
-"""Where each function that drops units takes its probability. Masks of these cannot be fixed."""
+# What Hugging Face's configurations call the dropout of attention weights.
 _ATTENTION = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
-"""What Hugging Face's configurations call the dropout of attention weights."""
 
 
 @dataclass

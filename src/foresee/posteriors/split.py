@@ -18,8 +18,8 @@ from torch.nn import functional
 from foresee.posteriors.batching import BATCH, logits, one_row_each
 from foresee.posteriors.masks import Layers, Masks, gain, site_of
 
+# Thinning copies a part of the weights: it needs enough rows and enough dropped units to pay.
 _THIN_ROWS, _THIN_P = 64, 0.25
-"""Thinning copies a part of the weights: it needs enough rows and enough dropped units to pay."""
 _ELEMENTWISE: set[Any] = {
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardswish, nn.Identity),

@@ -1,15 +1,10 @@
 """Ways to choose a batch: a strategy takes (view, size, rng) and returns positions in the pool."""
 
 from foresee.strategies.badge import Badge as Badge
-from foresee.strategies.batch import BatchBALD as BatchBALD
-from foresee.strategies.batch import BatchMell as BatchMell
-from foresee.strategies.bounds import Best as Best
-from foresee.strategies.bounds import TopMell as TopMell
-from foresee.strategies.bounds import mell_top_k as mell_top_k
+from foresee.strategies.batch import BatchBALD as BatchBALD, BatchMell as BatchMell
+from foresee.strategies.bounds import Best as Best, TopMell as TopMell, mell_top_k as mell_top_k
 from foresee.strategies.coreset import Coreset as Coreset
-from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus
-from foresee.strategies.diverse import PowerMell as PowerMell
+from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus, PowerMell as PowerMell
 from foresee.strategies.greedy import GreedyConditioning as GreedyConditioning
 from foresee.strategies.retraining import RetrainingEER as RetrainingEER
-from foresee.strategies.topk import Random as Random
-from foresee.strategies.topk import TopK as TopK
+from foresee.strategies.topk import Random as Random, TopK as TopK

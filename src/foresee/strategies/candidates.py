@@ -13,8 +13,8 @@ from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.types import Array, View
 
+# Bytes of pool predictions that are held at once.
 CHUNK = 64 << 20
-"""Bytes of pool predictions that are held at once."""
 
 _PART = 4096  # rows that are read at once where a pool must be read first
 

@@ -9,7 +9,6 @@ a block, whose distances are up to date, beats the bounds of all points outside,
 of all. The others catch up with many centres at once, in one matrix product.
 """
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,16 +17,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import check_request, matrix
 from foresee.strategies.kmeanspp import approach
 from foresee.types import View
 
+# Points with the largest bounds, among which the next picks are made.
 BLOCK = 256
-"""Points with the largest bounds, among which the next picks are made."""
-REFINABLE = 8192
-"""Points of the largest pool that can be refined: all its pairs are held at once."""
 
 _TAKEN = -1.0  # in place of a squared distance: below all of them, so never the farthest
 
@@ -36,13 +32,8 @@ _TAKEN = -1.0  # in place of a squared distance: below all of them, so never the
 class Coreset:
     """Greedy k-centre: always the point farthest from what is labelled or chosen already.
 
-    Needs neither draws nor target: it asks the posterior for embeddings [n d].
-
-    Args:
-        refine: seconds allowed to shrink the radius by mixed-integer programs; the best batch by
-            then is returned, which depends on the machine's speed. None: the greedy one.
-
-    Equal distances are ordered at random.
+    Needs neither draws nor target: it asks the posterior for embeddings [n d]. Equal distances are
+    ordered at random.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)
@@ -50,21 +41,10 @@ class Coreset:
     array([34, 11, 13])
     """
 
-    refine: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.refine is not None and not self.refine > 0:
-            raise InputError(f"refine must be seconds > 0, or None; got {self.refine}")
-
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return positions in ``view.pool`` [size], in the order of the choice if not refined."""
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
         n = len(view.pool)
-        if self.refine is not None and n > REFINABLE:
-            raise InputError(
-                f"refine compares all pairs of at most {REFINABLE} points and the pool has {n}: "
-                "pass refine=None or a part of the pool"
-            )
         order = rng.permutation(n)  # among equals the first wins: let chance say which is first
         embed = view.posterior.embed
         points = matrix("posterior.embed(pool)", embed, view.pool)[order]
@@ -77,10 +57,7 @@ class Coreset:
         with tiled.full_precision():
             far = points.new_full((n,), torch.inf)
             _add_centres(far, points, labelled)
-            picks = _farthest_first(points, far.clone(), size)
-            if self.refine is not None:
-                picks = _refine(points, far, picks, self.refine)
-        return order[picks]
+            return order[_farthest_first(points, far, size)]
 
 
 def _add_centres(
@@ -128,56 +105,3 @@ def _picks_of_one_block(
         np.minimum(exact, between[farthest], out=exact)
         exact[farthest] = _TAKEN
     return picks
-
-
-def _refine(
-    points: Float[Tensor, "n d"],
-    far: Float[Tensor, "n"],
-    best: NDArray[np.int64],
-    seconds: float,
-) -> NDArray[np.int64]:
-    """Find the smallest radius that as many centres can have, by bisection of all distances."""
-    deadline = time.monotonic() + seconds
-    size = len(best)
-    between = _squared(points, points).fill_diagonal_(0)
-
-    def distances(picks: NDArray[np.int64]) -> Float[Tensor, "n"]:
-        return torch.minimum(far, between[:, picks].amin(1))
-
-    reached = float(distances(best).max())
-    # No radius is below half the greedy one: a quarter when squared, less some rounding.
-    least = 0.249 * reached
-    radii = np.unique(torch.cat([x[(least <= x) & (x < reached)] for x in (between, far)]))
-    low, high = 0, len(radii)  # those below `low` are impossible, those from `high` on are reached
-    while low < high and (left := deadline - time.monotonic()) > 0:
-        middle = (low + high) // 2
-        near, uncovered = between <= float(radii[middle]), far > float(radii[middle])
-        # A hard program must not eat up the time: undecided counts as impossible.
-        chosen = _cover(near[uncovered].numpy(), size, left / 2)
-        if chosen is None:
-            low = middle + 1
-        else:
-            rest = distances(chosen)
-            rest[chosen] = _TAKEN
-            best = np.append(chosen, _farthest_first(points, rest, size - len(chosen)))
-            high = int(np.searchsorted(radii, float(distances(best).max())))
-    return best
-
-
-def _cover(near: NDArray[np.bool_], size: int, seconds: float) -> NDArray[np.int64] | None:
-    """Choose at most ``size`` columns so that every row is near to one of them."""
-    from scipy import sparse
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
-    every = np.ones(near.shape[1])
-    solution = milp(
-        c=np.zeros_like(every),
-        integrality=every,
-        bounds=Bounds(0, 1),
-        constraints=[
-            LinearConstraint(sparse.csr_array(near.astype(np.float64)), lb=1),
-            LinearConstraint(every, ub=size),
-        ],
-        options={"time_limit": seconds},
-    )
-    return None if solution.x is None else np.flatnonzero(solution.x > 0.5)

@@ -41,8 +41,8 @@ from foresee.kernels import tiled
 
 X = TypeVar("X")
 
+# In place of a score: below all of them.
 TAKEN = -1.0
-"""In place of a score: below all of them."""
 
 _MANY = 1 / 8  # of the labels: to renew all costs less than to score these exactly a few times
 _MARGIN = 1.001  # more than the rounding of a score in float32

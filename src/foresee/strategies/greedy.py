@@ -37,12 +37,12 @@ from foresee.strategies.candidates import (
 from foresee.strategies.drawspace import TAKEN, Followed, Labels, explained, target_root
 from foresee.types import View
 
+# Candidates among which a run of picks is made.
 BLOCK = 512
-"""Candidates among which a run of picks is made."""
+# Candidates that are all followed, pick by pick.
 FEW = 1024
-"""Candidates that are all followed, pick by pick."""
+# Picks of the longest run.
 STEPS = 64
-"""Picks of the longest run."""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+# Points proposed from the same D²; those accepted are then taken into account together.
 PROPOSALS = 64
-"""Points proposed from the same D²; those accepted are then taken into account together."""
 
+# Of float32 products, with a margin: what is closer than that is the same.
 RESOLUTION = 2e-6
-"""Of float32 products, with a margin: what is closer than that is the same."""
 _TILE = 1 << 20  # distances computed at once (4 MiB), to at most so many centres
 _COLUMNS = 1024
 
@@ -25,8 +25,8 @@ _COLUMNS = 1024
 class Vectors(Protocol):
     """Points of a space where only distances are known."""
 
+    # Squared lengths.
     squares: Float[Tensor, "n"]
-    """Squared lengths."""
 
     def squared(self, i: Any, j: Any, /) -> Float[Tensor, "i j"]:
         """Squared distances between the points at positions i and those at j."""

@@ -27,6 +27,7 @@ __all__ = [
     "task",
 ]
 
+# The sets that fit in memory; those of WILDS are decoded into a file first.
 LOADERS: dict[str, Callable[[Path | None], Images]] = {
     "digits": digits,
     "mnist": mnist,
@@ -35,7 +36,6 @@ LOADERS: dict[str, Callable[[Path | None], Images]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
 }
-"""The sets that fit in memory; those of WILDS are decoded into a file first."""
 
 
 def load(

@@ -16,8 +16,8 @@ from foresee.errors import InputError
 from foresee.files import write
 from foresee.images import inside, read
 
+# Images decoded between two reports of progress.
 BLOCK = 1024
-"""Images decoded between two reports of progress."""
 _REMEDY = "pass another folder as cache, with foresee run as --cache"
 
 

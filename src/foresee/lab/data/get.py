@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from foresee.errors import InputError
 
+# Bytes of one file, unpacked, that are read into memory: the published ones have a quarter.
 LIMIT = 1 << 30
-"""Bytes of one file, unpacked, that are read into memory: the published ones have a quarter."""
 
 
 class File(NamedTuple):

@@ -9,8 +9,8 @@ from foresee.lab.report.statistics import area_under_curve, labels_needed, mean_
 from foresee.lab.store import Trial
 
 GOALS = (0.90, 0.95, 0.99)
+# Of a round, in their order; where "score" is not told apart it is a part of "select".
 STAGES = ("train", "test", "sample", "score", "select", "promise")
-"""Of a round, in their order; where "score" is not told apart it is a part of "select"."""
 
 
 class Metric(NamedTuple):

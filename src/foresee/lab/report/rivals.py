@@ -6,8 +6,8 @@ from typing import TypeAlias
 from foresee.lab.report.statistics import Tally, tally, win_tie_loss
 from foresee.lab.report.study import Study, methods
 
+# Wins, ties and losses by rule ("paper" or "paired"), method and other method.
 Tallies: TypeAlias = dict[str, dict[str, dict[str, Tally]]]
-"""Wins, ties and losses by rule ("paper" or "paired"), method and other method."""
 
 
 def rivals(found: Sequence[Study]) -> Tallies:
