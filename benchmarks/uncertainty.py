@@ -9,7 +9,6 @@ docs/posteriors.md.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -26,7 +25,6 @@ from foresee.networks import mlp
 from foresee.posteriors import (
     Forest,
     bootstrap,
-    combined,
     cyclical_sgmcmc,
     laplace,
     laplace_logistic,
@@ -84,12 +82,6 @@ def _chain(sampler: Callable[..., Any], **settings: Any) -> Callable[[], Any]:
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "mc_dropout": lambda: mc_dropout(network(), draws=100),
     "train_ensemble": lambda: train_ensemble(build, *data(), 10, RECIPE, generator(0, "members")),
-    "mc_dropout × ensemble": lambda: combined(
-        [
-            mc_dropout(model, draws=20, seed=i)
-            for i, model in enumerate(SAMPLERS["train_ensemble"]().models)
-        ]
-    ),
     "sgld": _chain(sgld, draws=50),
     "cyclical_sgmcmc": _chain(cyclical_sgmcmc, iterations=2000),
     "random forest": lambda: Forest(_fitted(RandomForestClassifier(100, random_state=0))),

@@ -2,7 +2,6 @@
 
 from foresee.posteriors.dropout import mc_dropout as mc_dropout
 from foresee.posteriors.ensemble import (
-    combined as combined,
     ensemble as ensemble,
     train_ensemble as train_ensemble,
 )

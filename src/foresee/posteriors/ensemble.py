@@ -24,7 +24,7 @@ from foresee.posteriors.batching import (
 )
 from foresee.recipe import Recipe
 from foresee.training import Training, fit, seeded
-from foresee.types import Array, Inputs, Posterior
+from foresee.types import Inputs
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -101,18 +101,6 @@ def train_ensemble(
     return Ensemble(models, batch=batch, trainings=tuple(trainings))
 
 
-def combined(posteriors: Sequence[Posterior]) -> "Combined":
-    """Join the draws of several posteriors of one task: MC dropout × ensemble, for example.
-
-    >>> from foresee.posteriors import mc_dropout
-    >>> models = [nn.Sequential(nn.Dropout(), nn.Linear(4, 3)) for _ in range(2)]
-    >>> both = combined([mc_dropout(model, 20, seed=i) for i, model in enumerate(models)])
-    >>> both.predict(torch.ones(2, 4)).shape
-    torch.Size([2, 40, 3])
-    """
-    return Combined(tuple(posteriors))
-
-
 @dataclass(frozen=True)
 class Ensemble:
     """Networks of one task, each one posterior draw; `ensemble` builds it from trained ones."""
@@ -167,37 +155,6 @@ class Ensemble:
         return map_batches(lambda x: penultimate(first, x), inputs, first, batch=self.batch)
 
 
-@dataclass(frozen=True)
-class Combined:
-    """The draws of several posteriors as one posterior; `combined` builds it."""
-
-    posteriors: tuple[Posterior, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.posteriors) < 2:
-            raise InputError(
-                f"posteriors has {len(self.posteriors)} member: pass at least 2, or use it alone"
-            )
-
-    def predict(self, inputs: Inputs) -> Array:
-        """Probabilities of every draw of every posterior, one after the other [n t c]."""
-        parts = [posterior.predict(inputs) for posterior in self.posteriors]
-        _check_agreement([(type(p), len(p), p.shape[2]) for p in parts])
-        if isinstance(parts[0], Tensor):
-            return torch.cat(parts, 1)  # type: ignore[arg-type]
-        return np.concatenate(parts, 1)
-
-    def point(self, inputs: Inputs) -> Array:
-        """Mean of the posteriors' own points [n c], each counted once however many its draws."""
-        parts: list[Any] = [posterior.point(inputs) for posterior in self.posteriors]
-        _check_agreement([(type(p), len(p), p.shape[1]) for p in parts])
-        return sum(parts[1:], start=parts[0]) / len(parts)
-
-    def embed(self, inputs: Inputs) -> Array:
-        """Penultimate representation of the first posterior [n d]."""
-        return self.posteriors[0].embed(inputs)
-
-
 def _built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
     """Build from a seed; what takes none must not read it as the width of a layer."""
     takes = inspect.signature(build).parameters
@@ -216,12 +173,3 @@ def _built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
 def _check_draws(draws: int) -> None:
     if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
         raise InputError(f"draws must be a whole number, at least 2, got {draws!r}: 5 is usual")
-
-
-def _check_agreement(forms: list[tuple[type, int, int]]) -> None:
-    if len(set(forms)) > 1:
-        described = ", ".join(f"{kind.__name__} with n={n}, c={c}" for kind, n, c in forms)
-        raise InputError(
-            f"posteriors disagree: {described}; combine posteriors of one task that return the "
-            "same kind of array"
-        )
