@@ -353,14 +353,16 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
     # Most are of the same, and there may be thousands.
     same = _BEGIN + f'{FORMAT}, "experiment": {json.dumps(experiment)}'.encode()
     for other in path.parent.glob("*.jsonl"):
-        if other.name != path.name and other.name.casefold() == path.name.casefold():
+        if other.name == path.name:
+            continue
+        if other.name.casefold() == path.name.casefold():
             return (
                 f"{path} and {other.name} would be one file on some disks: rename the method, or "
                 "choose another --out"
             )
         with suppress(InputError):  # whoever reads all of them says what is wrong with it
             first, _, second = lines.content(other, 2).partition(b"\n")
-            if first.startswith(same) or not second:  # a header alone is nothing to compare with
+            if first.startswith(same) or not second.endswith(b"\n"):  # a header binds nobody
                 continue
             for header in lines.parse(other, first + b"\n").values:
                 _header(other, header)
