@@ -151,7 +151,8 @@ def test_latex_says_what_the_page_says(tmp_path):
     assert "MNIST, shift" in cost
     assert "toy" not in cost
     write([trial()], tmp_path / "healthy")
-    assert not {"health.tex", "cost.tex", "cost.csv"} & {p.name for p in (tmp_path / "healthy").iterdir()}
+    written = {path.name for path in (tmp_path / "healthy").iterdir()}
+    assert not {"health.tex", "cost.tex", "cost.csv"} & written
 
 
 def test_latex_is_escaped(tmp_path):
