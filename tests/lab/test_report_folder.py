@@ -106,6 +106,8 @@ def test_the_tables_hold_what_was_measured(tmp_path):
     assert float(first["std_auc"]) == pytest.approx(100 * 0.04 / 6)
     assert (first["paper_mean_auc"], first["paper_std_auc"]) == ("91.96", "0.52")
     assert [row["experiment"] for row in read(tmp_path, "cost.csv")] == ["mnist-shift"] * 3
+    settings = {(row["experiment"], row["shift"]) for row in read(tmp_path, "auc.csv")}
+    assert settings == {("mnist-shift", "shift"), ("toy-noshift", "none")}
     (health,) = read(tmp_path, "health.csv")
     assert (health["method"], health["round"], health["problem"]) == ("Random", "1", "plateau")
     assert (health["train_accuracy"], health["train_loss"]) == ("0.5", "0.693")
@@ -148,7 +150,8 @@ def test_latex_says_what_the_page_says(tmp_path):
     assert "MNIST, shift" in cost
     assert "toy" not in cost
     write([trial()], tmp_path / "healthy")
-    assert not {"health.tex", "cost.tex"} & {p.name for p in (tmp_path / "healthy").iterdir()}
+    written = {path.name for path in (tmp_path / "healthy").iterdir()}
+    assert not {"health.tex", "cost.tex", "cost.csv"} & written
 
 
 def test_latex_is_escaped(tmp_path):
