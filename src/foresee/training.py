@@ -174,10 +174,7 @@ def _gradients(
 
 
 def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
-    rows = unlabelled(arrays.rows("inputs", inputs)[:])
-    if isinstance(rows, Mapping):
-        raise InputError(columns_refused(rows))
-    x = stacked(rows)
+    x = stacked(unlabelled(arrays.rows("inputs", inputs)[:]))
     floats = x.is_floating_point() or (takes_bytes and x.dtype is torch.uint8)
     if x.ndim < 2 or not floats:
         raise InputError(
@@ -200,35 +197,27 @@ def unlabelled(rows: Any) -> Any:
         rows = [rows[i] for i in range(len(rows))]  # type: ignore[arg-type]
     if not (isinstance(rows, list) and rows):
         return rows
-    items = [item[0] if _is_pair(item) else item for item in rows]
+    readable = (np.ndarray, Tensor, Mapping)  # other first items are numbers of a row
+    pairs = [isinstance(row, tuple | list) and isinstance(row[0], readable) for row in rows]
+    items = [row[0] if pair else row for row, pair in zip(rows, pairs, strict=True)]
     if isinstance(items[0], Mapping):
         return {key: [item[key] for item in items] for key in items[0]}
     return items
 
 
-def columns_refused(columns: Mapping[str, Any]) -> str:
-    """Why inputs by name cannot be trained on."""
-    return (
-        f"inputs have columns {list(columns)}, and only one tensor can be trained on: pass that, "
-        "or train the network yourself and wrap it by mc_dropout or ensemble"
-    )
-
-
 def stacked(rows: Any) -> Tensor:
     """Rows, or a list of them, as one tensor."""
+    if isinstance(rows, Mapping):
+        raise InputError(
+            f"inputs have columns {list(rows)}, and only one tensor can be trained on: pass that, "
+            "or train the network yourself and wrap it by mc_dropout or ensemble"
+        )
     if not isinstance(rows, list):
         return arrays.tensor(rows, "inputs")
     try:
         return torch.stack([arrays.tensor(row, "inputs") for row in rows])
     except RuntimeError as error:
         raise InputError(f"inputs must be of one shape ({error}): pad or resize them") from error
-
-
-def _is_pair(item: Any) -> bool:
-    """Whether it is (input, label …), not a row of numbers."""
-    if not (isinstance(item, tuple | list) and item):
-        return False
-    return isinstance(item[0], np.ndarray | Tensor | Mapping)
 
 
 def class_numbers(labels: Any, x: Tensor) -> Tensor:

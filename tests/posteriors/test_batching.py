@@ -394,6 +394,36 @@ def test_posteriors_of_one_network_in_many_threads():
     assert not any(vars(m).get("forward") for model in models for m in model.modules())
 
 
+def test_other_threads_may_run_their_networks_while_one_is_traced():
+    """Torch.fx reroutes calls and attributes of all modules while it traces."""
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow(nn.Sequential):
+        def forward(self, x):
+            if not isinstance(x, torch.Tensor):  # a tracer's proxy
+                begun.set()
+                assert ended.wait(60)
+            return super().forward(x)
+
+    def other():
+        assert begun.wait(60)
+        try:
+            return strange(rows()), strange.weight
+        finally:
+            ended.set()
+
+    strange = nn.Linear(4, 3)
+    (answer, weight), probs = (
+        results[0]
+        for results in together(
+            other, lambda: mc_dropout(Slow(*network()), 5).predict(rows()), times=1
+        )
+    )
+    torch.testing.assert_close(answer, strange(rows()))
+    assert weight is strange.weight
+    torch.testing.assert_close(probs, mc_dropout(network(), 5).predict(rows()))
+
+
 def test_trainings_in_many_threads_repeat_themselves():
     """While others train, walk and look at fresh networks, which torch.fx traces."""
     x, y = rows(30), np.arange(30) % 3

@@ -388,6 +388,21 @@ def test_dropout_in_place_is_honoured(make):
     close(mc_dropout(model, T, batch=1).predict(x), probs)
 
 
+@pytest.mark.parametrize("trick", [lambda x: x, lambda x: x if x.isfinite().all() else 2 * x])
+@pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
+def test_a_forward_that_writes_to_its_inputs(trick):
+    """Whether it is traced or run whole, each draw gets the inputs as they came."""
+
+    def forward(net, x):
+        return net.b(net.drop(net.a(trick(x).mul_(2))))
+
+    model = built(lambda: Net(forward, a=nn.Linear(5, 8), b=nn.Linear(8, 3), drop=nn.Dropout()))
+    plain = Net(lambda n, x: n.b(n.drop(n.a(2 * x))), **dict(model.named_children()))
+    x = inputs(mlp)
+    close(mc_dropout(model, T).predict(x), mc_dropout(plain, T).predict(x))
+    assert torch.equal(x, inputs(mlp))
+
+
 def test_dropout_in_place_of_the_usual_kind_is_still_thinned():
     model, x = built(mlp), inputs(mlp, 70)
     expected = mc_dropout(model, T).predict(x)
@@ -574,6 +589,16 @@ def test_a_traced_graph_that_lies_is_not_believed():
     with pytest.warns(UserWarning, match="other numbers"):
         probs = posterior.predict(x)
     close(probs, by_whole_passes(posterior, x))
+
+
+def test_logits_among_other_outputs_are_traced_too():
+    model = built(mlp)
+    named = Net(lambda n, x: {"logits": n.layers(x)}, layers=model)
+    expected = mc_dropout(model, T).predict(inputs(mlp))  # the masks have other names
+    posterior = mc_dropout(named, T)
+    probs = posterior.predict(inputs(mlp))  # to run whole would be a warning, an error here
+    assert None not in posterior._plans.values()
+    assert probs.shape == expected.shape
 
 
 def test_untraceable_models_run_whole_and_say_so_once():

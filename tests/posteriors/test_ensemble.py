@@ -278,6 +278,18 @@ def test_networks_that_take_no_seed_or_take_it_by_name(x, labels, build):
         assert {model[0].out_features for model in posterior.models} == {5}
 
 
+def test_every_member_has_a_seed_of_its_own(x, labels):
+    seeds = []
+
+    def build(width=8, *, seed):
+        seeds.append((width, seed))
+        return networks.mlp(6, 3, (width,), seed=seed)
+
+    train_ensemble(build, x, labels, 3, SHORT, rng())
+    assert len(set(seeds)) == 3
+    assert {width for width, _ in seeds} == {8}
+
+
 class Sized(Plain):
     def __init__(self, width):
         super().__init__(width)

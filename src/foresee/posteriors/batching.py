@@ -27,7 +27,7 @@ from torch.utils.data import (
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
-from foresee.training import columns_refused, stacked, unlabelled
+from foresee.training import stacked, unlabelled
 
 # What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing.
 Outputs: TypeAlias = Literal["logits", "probs"]
@@ -50,18 +50,20 @@ def map_batches(
     *models: nn.Module,
     batch: int = BATCH,
     lend: Callable[..., AbstractContextManager[None]] | None = None,
+    coarse: bool = False,
 ) -> Tensor:
     """Apply ``function`` to batches of whatever `arrays.rows` or a DataLoader reads, in order.
 
     Batches arrive on the first model's device and, if they are floats, in its precision; rows of
     dicts become one tensor for each argument that its ``forward`` names. While ``function`` runs,
-    the models are lent by `evaluating`, or ``lend``, and float32 is float32. When a GPU runs out of
-    memory the batch is halved for all that follow.
+    the models are lent by `evaluating`, or ``lend``, and float32 is float32, or bfloat16 where
+    ``coarse`` will do. When a GPU runs out of memory the batch is halved for all that follow.
     """
     model, like = models[0], weight_of(models[0])
+    autocast = torch.autocast(like.device.type, torch.bfloat16, enabled=coarse)
 
     def run(x: Batch) -> Tensor:
-        with (lend or evaluating)(*models), tiled.full_precision(), _explained(x):
+        with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
             for each_model in models:
                 _refuse_unsteady(each_model, x)
             return function(x)
@@ -99,17 +101,6 @@ def map_batches(
         out[start : start + size(x)] = part
         start += size(x)
     return out
-
-
-def whole(inputs: Any, model: nn.Module) -> Tensor:
-    """All inputs as one tensor where the model can read it, for what is fitted to them."""
-
-    def alone(x: Batch) -> Tensor:
-        if isinstance(x, Tensor):
-            return x
-        raise InputError(columns_refused(x))
-
-    return map_batches(alone, inputs, model)
 
 
 def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:

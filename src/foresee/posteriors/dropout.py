@@ -6,7 +6,6 @@ runs for many draws without running whole for each is in `split`.
 
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -139,13 +138,10 @@ class McDropout:
                 "the model's dropout layers or their rates have changed since it was wrapped, so "
                 "would its draws: call mc_dropout again"
             )
-        with self._autocast():
-            return map_batches(function, inputs, self.model, batch=self.batch, lend=borrowed)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32":
-            return nullcontext()
-        return torch.autocast(weight_of(self.model).device.type, torch.bfloat16)
+        coarse = self.precision == "bfloat16"
+        return map_batches(
+            function, inputs, self.model, batch=self.batch, lend=borrowed, coarse=coarse
+        )
 
     def _probabilities(self, outputs: Tensor) -> Tensor:
         return probabilities(outputs, self.outputs, self.classes)

@@ -20,10 +20,9 @@ from foresee.posteriors.batching import (
     map_batches,
     penultimate,
     probabilities,
-    whole,
 )
 from foresee.posteriors.sgmcmc import Samples
-from foresee.training import class_numbers
+from foresee.training import class_numbers, stacked
 from foresee.types import Array, Inputs, Posterior
 
 
@@ -62,7 +61,7 @@ def laplace(
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
     trained, network = (copy.deepcopy(model).eval() for _ in range(2))
-    x = whole(inputs, trained)
+    x = map_batches(stacked, inputs, trained)
     y = class_numbers(labels, x)
     if subset == "last_layer":
         name, layer = _output_layer(trained, x[:BATCH])

@@ -36,9 +36,8 @@ from foresee.posteriors.batching import (
     map_batches,
     penultimate,
     probabilities,
-    whole,
 )
-from foresee.training import class_numbers, randomness
+from foresee.training import class_numbers, randomness, stacked
 from foresee.types import Array, Inputs
 
 _LOOK_EVERY = 50  # iterations
@@ -238,7 +237,7 @@ def _sample(
 
 @torch.no_grad()
 def _data(model: nn.Module, inputs: Inputs, labels: Array, kind: Outputs) -> tuple[Tensor, Tensor]:
-    x = whole(inputs, model)
+    x = map_batches(stacked, inputs, model)
     y = class_numbers(labels, x)
     c = probabilities(logits(model(x[:BATCH])), kind).shape[-1]
     if int(y.amax()) >= c:

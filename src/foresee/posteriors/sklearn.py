@@ -176,13 +176,9 @@ class Forest:
         def every(x: Inputs) -> NDArray[np.float32]:
             rows = x.tocsr() if hasattr(x, "tocsr") else arrays.numpy(x)
             table = _table(self.model, rows)
-            return np.stack(
-                [
-                    class_probs(tree, table[:, some], names, self.model.classes_[_codes(tree)])
-                    for tree, some in zip(trees, subsets, strict=True)
-                ],
-                1,
-            )
+            known = [self.model.classes_[tree.classes_.astype(int)] for tree in trees]
+            parts = zip(trees, [table[:, some] for some in subsets], known, strict=True)
+            return np.stack([class_probs(tree, x, names, mine) for tree, x, mine in parts], 1)
 
         return map_rows(every, inputs)
 
@@ -317,11 +313,6 @@ def class_probs(
     out = np.zeros((len(probs), len(names)), np.float32)
     out[:, np.searchsorted(names, model.classes_ if known is None else known)] = probs
     return out
-
-
-def _codes(tree: Any) -> NDArray[np.int64]:
-    """A forest's trees are fitted to the positions of its classes."""
-    return np.asarray(tree.classes_, np.int64)
 
 
 def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
