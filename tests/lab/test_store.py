@@ -566,9 +566,17 @@ def test_a_plan_of_another_experiment_is_dropped_unless_it_has_rounds(tmp_path):
     store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
     store.keep_plan(tmp_path, other, {"Random": [0]})
     assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
-    go_on(tmp_path, RANDOM, other, stop_after=1)
+    plan = go_on(tmp_path, RANDOM, other, stop_after=1).with_name("plan.json")
+    before = plan.read_bytes()
     store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    assert plan.read_bytes() == before
     assert [(t.experiment, t.method) for t in store.trials(tmp_path)] == [(other, "Random")]
+
+
+def test_a_plan_that_was_given_up_is_not_counted_with_what_was_run(tmp_path):
+    store.keep_plan(tmp_path, LINEAR, {"MELL": [0, 1]})
+    path = go_on(tmp_path, RANDOM, replace(LINEAR, budget=0.5), stop_after=1)
+    assert [trial.path for trial in store.trials(tmp_path)] == [path]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seeds": 3}', '{"seeds": {"MELL": ["x"]}}'])
