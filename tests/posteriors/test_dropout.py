@@ -388,9 +388,11 @@ def test_dropout_in_place_is_honoured(make):
     close(mc_dropout(model, T, batch=1).predict(x), probs)
 
 
-@pytest.mark.parametrize("trick", [lambda x: x, lambda x: x if x.isfinite().all() else 2 * x])
+@pytest.mark.parametrize(
+    ("trick", "whole"), [(lambda x: x, False), (lambda x: x if x.isfinite().all() else 2 * x, True)]
+)
 @pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
-def test_a_forward_that_writes_to_its_inputs(trick):
+def test_a_forward_that_writes_to_its_inputs(trick, whole):
     """Whether it is traced or run whole, each draw gets the inputs as they came."""
 
     def forward(net, x):
@@ -399,7 +401,9 @@ def test_a_forward_that_writes_to_its_inputs(trick):
     model = built(lambda: Net(forward, a=nn.Linear(5, 8), b=nn.Linear(8, 3), drop=nn.Dropout()))
     plain = Net(lambda n, x: n.b(n.drop(n.a(2 * x))), **dict(model.named_children()))
     x = inputs(mlp)
-    close(mc_dropout(model, T).predict(x), mc_dropout(plain, T).predict(x))
+    posterior = mc_dropout(model, T)
+    close(posterior.predict(x), mc_dropout(plain, T).predict(x))
+    assert (None in posterior._plans.values()) == whole
     assert torch.equal(x, inputs(mlp))
 
 
