@@ -106,6 +106,15 @@ def count(name: str, size: Any, limit: int, of: str) -> None:
         raise InputError(f"{name} = {size} is more than the {limit} points of {of}: ask for fewer")
 
 
+def n_draws(draws: Any) -> None:
+    """Check how many draws a posterior is to have."""
+    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
+        raise InputError(
+            f"draws must be a whole number, at least 2, got {draws!r}: one draw has no "
+            "uncertainty; 100 is usual"
+        )
+
+
 def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:
     """Check what the strategy ``who`` returned: ``size`` distinct positions in a pool of n."""
     found = arrays.numpy(values, f"what strategy {who} returns")

@@ -133,7 +133,7 @@ class TestWithTheLibrary:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"draws": 1}, "draws must be at least 2"),
+            ({"draws": 1}, "draws must be a whole number, at least 2, got 1"),
             ({"subset": "all"}, 'subset must be "last_layer" or "subnetwork"'),
             ({"subset": "subnetwork", "subnetwork_size": 10**6}, "subnetwork_size must be"),
         ],

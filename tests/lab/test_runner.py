@@ -101,7 +101,7 @@ def test_a_finished_trial_is_left_as_it_is(tmp_path, monkeypatch):
 def test_the_first_picks_are_kept_as_a_picture(tmp_path):
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
-    pixels = np.asarray(Image.open(trial.picture))
+    pixels = np.asarray(Image.open(trial.path.with_suffix(".png")))
     pool = tiny.digits_task().pool[:, 0].numpy()
     step = 48 + runner._GAP
     for place, pick in enumerate(trial.rounds[0].picks):
@@ -272,7 +272,7 @@ def test_a_picture_that_cannot_be_written_costs_no_picture(tmp_path, monkeypatch
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
     assert trial.finished
-    assert trial.picture
+    assert trial.path.with_suffix(".png").exists()
 
 
 # Splits

@@ -479,9 +479,9 @@ def test_errors_of_ensembles():
         Forest(BaggingClassifier(), 3)
     with pytest.raises(InputError, match=r"random forest, extra trees or bagging.*got AdaBoost"):
         Forest(AdaBoostClassifier(n_estimators=3).fit(x, y), 3)
-    with pytest.raises(InputError, match="at least 2 draws, got 1"):
+    with pytest.raises(InputError, match="at least 2, got 1"):
         Forest(RandomForestClassifier(1).fit(x, y), 3)
-    with pytest.raises(InputError, match="at least 2 draws, got 1"):
+    with pytest.raises(InputError, match="at least 2, got 1"):
         members([fitted], 3)
     with pytest.raises(InputError, match="GaussianNB has no classes_: call fit first"):
         members([fitted, GaussianNB()], 3)
@@ -498,7 +498,7 @@ def test_errors_of_ensembles():
         Forest(RandomForestClassifier(2).fit(x, np.stack([y, y], 1)), 3)
     with pytest.raises(ValueError, match="features"):
         members([fitted, fitted], 3).predict(np.zeros((2, 9)))
-    with pytest.raises(InputError, match="at least 2 draws, got 1"):
+    with pytest.raises(InputError, match="at least 2, got 1"):
         bootstrap(GaussianNB(), x, y, draws=1, classes=3, rng=rng)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):
         bootstrap(GaussianNB(), x, y - 1, classes=3, rng=rng)
@@ -509,7 +509,7 @@ def test_errors_of_ensembles():
 def test_errors_of_laplace():
     x, y = blobs()
     model = LogisticRegression().fit(x, y)
-    with pytest.raises(InputError, match="at least 2 draws, got 0"):
+    with pytest.raises(InputError, match="at least 2, got 0"):
         laplace_logistic(model, x, y, draws=0)
     with pytest.raises(InputError, match="LogisticRegression has no classes_: call fit first"):
         laplace_logistic(LogisticRegression(), x, y)

@@ -166,7 +166,7 @@ def test_a_pool_that_must_be_read_is_read_in_parts(monkeypatch):
 
 @every_strategy
 def test_a_seed_is_no_generator(strategy):
-    with pytest.raises(InputError, match=r"rng must be a numpy.random.Generator, got int: pass"):
+    with pytest.raises(InputError, match=r"rng must be a numpy.random.Generator, got 0: pass"):
         strategy(random_view(rng()), 3, 0)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from foresee import __version__
 from foresee.cli.console import stop
 from foresee.cli.data import data_app
 from foresee.cli.demo import demo
@@ -58,8 +59,6 @@ def main() -> None:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from foresee import __version__
-
         typer.echo(f"foresee {__version__}")
         raise typer.Exit
 

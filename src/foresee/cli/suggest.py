@@ -14,25 +14,17 @@ from rich.text import Text
 
 from foresee.cli.console import FILE, LOSS_HELP, progress_bar, stop, to_stdout
 
-
-class ScoreName(StrEnum):
-    """A score, what it tells, and whether it looks at the target."""
-
-    mell = "mell", "expected reduction of the log loss, in nats", True
-    mezl = "mezl", "expected reduction of the error rate", True
-    mebl = "mebl", "expected reduction of the Brier loss", True
-    eer = "eer", "expected reduction of the loss given by --loss", True
-    bald = "bald", "information about the model, in nats", False
-    entropy_mc = "entropy_mc", "entropy of the mean prediction, in nats", False
-    entropy = "entropy", "entropy of the prediction, in nats", False
-
-    meaning: str
-    needs_target: bool
-
-    def __new__(cls, name: str, meaning: str, needs_target: bool) -> "ScoreName":  # noqa: D102
-        score = str.__new__(cls, name)
-        score._value_, score.meaning, score.needs_target = name, meaning, needs_target
-        return score
+ScoreName = StrEnum("ScoreName", ["mell", "mezl", "mebl", "eer", "bald", "entropy_mc", "entropy"])
+# What each tells, and whether it looks at the target.
+_SCORES = {
+    "mell": ("expected reduction of the log loss, in nats", True),
+    "mezl": ("expected reduction of the error rate", True),
+    "mebl": ("expected reduction of the Brier loss", True),
+    "eer": ("expected reduction of the loss given by --loss", True),
+    "bald": ("information about the model, in nats", False),
+    "entropy_mc": ("entropy of the mean prediction, in nats", False),
+    "entropy": ("entropy of the prediction, in nats", False),
+}
 
 
 def suggest(
@@ -70,6 +62,7 @@ def suggest(
 
     The result is a CSV with the columns index (the row in the pool file), score and rank.
     """
+    meaning, needs_target = _SCORES[score]
     if out is None and sys.stdout is None:
         stop("error: stdout is closed: open it, or pass --out", code=2)
     with progress_bar() as bar:
@@ -78,16 +71,16 @@ def suggest(
 
         if (loss is None) == (score == ScoreName.eer):
             stop("error: --loss and --score eer belong together: pass both or none", code=2)
-        if score.needs_target and target is None:
+        if needs_target and target is None:
             stop(
-                f"error: --target is needed by --score {score}, the {score.meaning.split(',')[0]} "
+                f"error: --target is needed by --score {score}, the {meaning.split(',')[0]} "
                 "on the data you care about: pass predictions for an unlabelled sample of it, or "
                 "use --score bald",
                 code=2,
             )
         if out is not None:
             steps.check_out(out, [str(source) for source in (pool, target, loss) if source])
-        if target is not None and not score.needs_target:
+        if target is not None and not needs_target:
             bar.console.print(f"note: --score {score} does not look at --target", style="yellow")
             target = None
         rows = steps.read("--pool", pool)
@@ -106,7 +99,7 @@ def suggest(
         to_stdout(csv)
         return
     files.write(out, csv.encode())
-    summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {score.meaning}; "
+    summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {meaning}; "
     Console().print(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)
 

@@ -124,9 +124,6 @@ def _without_target(score: Callable[[Any], Any], pool: Any, _: None) -> Any:
     return score(pool)
 
 
-_without_target.__module__ = "foresee.paper"  # as headers name it: their trials must go on
-
-
 def _arguments(name: str, function: Any) -> int:
     """How many arguments a function is given: 1 or 2 for a score, 3 for a strategy."""
     try:

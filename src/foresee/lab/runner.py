@@ -19,7 +19,7 @@ from foresee import files
 from foresee.errors import InputError
 from foresee.lab import data, loop, methods, samplers, store
 from foresee.lab.data import Images, Split
-from foresee.lab.data.splits import _PARTS
+from foresee.lab.data.splits import PARTS
 from foresee.lab.experiment import Experiment
 from foresee.lab.methods import short_name
 from foresee.lab.orphans import die_with
@@ -227,9 +227,9 @@ def _prepared(
 
 def _read_split(path: Path, images: Images, experiment: Experiment) -> Split:
     split = Split.read(path)
-    expected = [images.name, len(images), *(getattr(experiment, f"n_{part}") for part in _PARTS)]
-    got = [split.dataset, split.size, *(len(getattr(split, part)) for part in _PARTS)]
-    names = ["dataset", "size", *(f"n_{part}" for part in _PARTS)]
+    expected = [images.name, len(images), *(getattr(experiment, f"n_{part}") for part in PARTS)]
+    got = [split.dataset, split.size, *(len(getattr(split, part)) for part in PARTS)]
+    names = ["dataset", "size", *(f"n_{part}" for part in PARTS)]
     for what, ours, theirs in zip(names, expected, got, strict=True):
         if ours != theirs:
             raise InputError(
@@ -253,7 +253,7 @@ def _keep_split(path: Path, split: Split) -> None:
 
 
 def _digest(split: Split) -> str:
-    rows = b"".join(getattr(split, part).tobytes() for part in _PARTS)
+    rows = b"".join(getattr(split, part).tobytes() for part in PARTS)
     return hashlib.sha256(rows).hexdigest()
 
 

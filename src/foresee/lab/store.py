@@ -63,12 +63,6 @@ class Trial:
         """The last round picks nothing."""
         return bool(self.rounds) and not self.rounds[-1].picks
 
-    @property
-    def picture(self) -> Path | None:
-        """The images that the first round picked, where they were kept."""
-        path = self.path.with_suffix(".png")
-        return path if path.exists() else None
-
 
 def _refuse(problem: InputError) -> None:
     if not isinstance(problem, TornLineError):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from foresee import checks
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -95,11 +96,7 @@ class McDropout:
                 f"model must be a torch.nn.Module, got {type(self.model).__name__}: pass the "
                 "trained network itself"
             )
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 2:
-            raise InputError(
-                f"draws must be a whole number, at least 2, got {self.draws!r}: one draw has no "
-                "uncertainty; 100 is usual"
-            )
+        checks.n_draws(self.draws)
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
         # A compiled model would be compiled again for each draw.

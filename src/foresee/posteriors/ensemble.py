@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foresee import seeding
+from foresee import checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -84,7 +84,7 @@ def train_ensemble(
     >>> train_ensemble(partial(mlp, 4, 2), x, y, 3, recipe, rng).predict(x).shape
     torch.Size([4, 3, 2])
     """
-    _check_draws(draws)
+    checks.n_draws(draws)
     seeding.check(rng)
     trainings: list[Training] = []
 
@@ -168,8 +168,3 @@ def _built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
         if "seed" in takes:
             return build(seed=seed)
         return build(seed) if needs else build()
-
-
-def _check_draws(draws: int) -> None:
-    if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
-        raise InputError(f"draws must be a whole number, at least 2, got {draws!r}: 5 is usual")

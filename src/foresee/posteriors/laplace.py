@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from foresee import checks
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -56,8 +57,7 @@ def laplace(
     ``laplace(network, x, y).predict(pool)`` are probabilities [n t c].
     """
     Laplace = _library()
-    if draws < 2:
-        raise InputError(f"draws must be at least 2, got {draws}: 100 is usual")
+    checks.n_draws(draws)
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
     trained, network = (copy.deepcopy(model).eval() for _ in range(2))

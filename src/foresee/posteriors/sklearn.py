@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from foresee import arrays, seeding
+from foresee import arrays, checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import batches
 from foresee.types import Inputs
@@ -75,7 +75,7 @@ def bootstrap(
         states = [k for k in model.get_params() if f"__{k}".endswith("__random_state")]
         return clone(model).set_params(**{k: rng.integers(2**31) for k in states}).fit(x, y)
 
-    _check_draws(draws)
+    checks.n_draws(draws)
     seeding.check(rng)
     inputs = _own_kind(inputs)
     whole = fit(inputs, labels)
@@ -116,7 +116,7 @@ def laplace_logistic(
     >>> laplace_logistic(LogisticRegression().fit(x, y), x, y, draws=5).predict(x).shape
     (4, 5, 2)
     """
-    _check_draws(draws)
+    checks.n_draws(draws)
     inputs = _own_kind(inputs)
     class_names([model], classes)
     same = np.array_equal(np.unique(labels), model.classes_)
@@ -164,7 +164,7 @@ class Forest:
                 "model must be a random forest, extra trees or bagging, and not one without "
                 f"estimators_: call fit first; got {type(self.model).__name__}"
             )
-        _check_draws(len(self.model.estimators_))
+        checks.n_draws(len(self.model.estimators_))
         class_names([self.model], self.classes)
         class_names(self.model.estimators_, None)
 
@@ -201,7 +201,7 @@ class Members:
     whole: Any = None
 
     def __post_init__(self) -> None:
-        _check_draws(len(self.models))
+        checks.n_draws(len(self.models))
         self._names()
 
     def predict(self, inputs: Inputs) -> NDArray[np.float32]:
@@ -331,8 +331,3 @@ def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
                 "labels so, or raise classes"
             )
     return np.arange(classes) if classes else np.unique([c for m in models for c in m.classes_])
-
-
-def _check_draws(draws: int) -> None:
-    if draws < 2:
-        raise InputError(f"a posterior needs at least 2 draws, got {draws}: fit more members")

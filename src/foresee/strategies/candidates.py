@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import arrays, checks
+from foresee import arrays, checks, seeding
 from foresee.errors import InputError
 from foresee.types import Array, View
 
@@ -29,11 +29,7 @@ def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) 
 
 def check_request(view: View, size: int, rng: np.random.Generator) -> None:
     """Check what every strategy is called with."""
-    if not isinstance(rng, np.random.Generator):
-        raise InputError(
-            f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-            "numpy.random.default_rng(0)"
-        )
+    seeding.check(rng)
     checks.count("size", size, len(view.pool), of="the pool")
 
 

@@ -78,7 +78,9 @@ class TopK:
     ) -> NDArray[Any]:
         """Score the points at these positions [k] of the pool: finite numbers [k]."""
         score: Any = self.score
-        who = getattr(getattr(score, "func", score), "__name__", type(score).__name__)
+        # Of a partial, the function that it was given, or else its own: eer, or one's own score.
+        inner = next(filter(callable, getattr(score, "args", ())), getattr(score, "func", score))
+        who = getattr(inner, "__name__", type(inner).__name__)
         predict, axes = view.posterior.predict, "n t c"
         val: tuple[Any, ...] = (None,)
         if self.point:

@@ -17,7 +17,7 @@ from foresee.lab.experiment import Experiment
 from foresee.seeding import generator
 from foresee.types import Task
 
-_PARTS = ("seed", "val", "pool", "test")
+PARTS = ("seed", "val", "pool", "test")
 _CHUNK = 64 << 20  # bytes of images looked at at once
 
 
@@ -42,11 +42,11 @@ class Split:
     test: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        for part in _PARTS:
+        for part in PARTS:
             rows = getattr(self, part)
             if rows.dtype != np.int64 or rows.ndim != 1:
                 raise InputError(f"{part} must be int64 [n], got {rows.dtype} {list(rows.shape)}")
-        rows = np.concatenate([getattr(self, part) for part in _PARTS])
+        rows = np.concatenate([getattr(self, part) for part in PARTS])
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.size):
             raise InputError(
                 f"rows must lie from 0 to {self.size - 1}, got {rows.min()} to {rows.max()}: the "
@@ -63,7 +63,7 @@ class Split:
         >>> Split.read("split.json").seed
         array([3])
         """
-        rows = {part: getattr(self, part).tolist() for part in _PARTS}
+        rows = {part: getattr(self, part).tolist() for part in PARTS}
         content = json.dumps({"dataset": self.dataset, "size": self.size, **rows})
         write(Path(path), content.encode())
 
@@ -74,7 +74,7 @@ class Split:
             raise InputError(f"there is no split {path}: check the path, or write it first")
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = {part: _whole(content[part]) for part in _PARTS}
+            rows = {part: _whole(content[part]) for part in PARTS}
             return cls(str(content["dataset"]), int(content["size"]), **rows)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(
