@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from foresee import files, scores, suggest
 from foresee.cli.app import app
-from foresee.cli.suggest import ScoreName
+from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
 
 N, M, T, C = 60, 7, 5, 3
@@ -66,7 +66,7 @@ def run(*args, pool="pool.npy", target="val.npy", k="5"):
 
 
 def target_for(score):
-    return "val.npy" if ScoreName(score).needs_target else None
+    return "val.npy" if _SCORES[score][1] else None
 
 
 def parse(text):
