@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 
 import foresee
-from foresee import bald, decompose, eer, entropy, entropy_mc, mebl, mell, mezl
+from foresee import bald, checks, decompose, eer, entropy, entropy_mc, mebl, mell, mezl
 from foresee.kernels import elementwise, reference, tiled
 from foresee.testing import check_score, random_draws
 
@@ -442,6 +442,39 @@ def test_memory_does_not_grow_with_the_pool():
     swapped = huge[:1].astype(">f4")
     bald(np.broadcast_to(swapped, huge.shape))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+
+
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc, decompose])
+def test_scratch_is_shared_out(score, monkeypatch):
+    """A half for the kernel, a quarter for what must be copied; what need not be is not."""
+    pool, val = pair(3, n=60, m=5, t=10)
+    kernels, chunks = [], []
+    tiles, check = tiled._Tiles.__init__, checks.rows_sum_to_one
+
+    def record_kernel(self, pool, val, scratch):
+        kernels.append(scratch)
+        tiles(self, pool, val, scratch)
+
+    def record_chunk(name, probs, offset=0):
+        if name == "pool":
+            chunks.append(probs.nbytes)
+        check(name, probs, offset)
+
+    monkeypatch.setattr(tiled._Tiles, "__init__", record_kernel)
+    monkeypatch.setattr(checks, "rows_sum_to_one", record_chunk)
+    scratch = 20_000
+    score(pool, val, scratch=scratch)
+    assert set(chunks) == {pool.nbytes}
+    for other in (pool.astype(">f8"), pool.astype(np.longdouble), pool.transpose(0, 2, 1).copy()):
+        chunks.clear()
+        view = other if other.shape == pool.shape else other.transpose(0, 2, 1)
+        score(view, val, scratch=scratch)
+        assert max(chunks) <= scratch // 4
+        assert max(chunks) > scratch // 5
+    assert set(kernels) <= {scratch // 2}
+    chunks.clear()
+    score(pool[:5].astype(">f8"), val, scratch=1)
+    assert set(chunks) == {pool[:1].nbytes}
 
 
 def test_importing_foresee_loads_neither_torch_nor_numba():

@@ -250,7 +250,7 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     (0.1152, 0.1405)
     """
     batch, val = checks.draws("batch", batch), checks.draws("val", val)
-    checks.same_posterior(batch, val, name="val")
+    checks.same_posterior(batch, val)
     if not 0 < times < math.inf:
         raise InputError(f"times must be positive and finite, got {times}")
     points, targets = arrays.tensor(batch), arrays.tensor(val)

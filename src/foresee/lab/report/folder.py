@@ -29,8 +29,10 @@ class Reading(NamedTuple):
 
 def read(folder: Path) -> Reading:
     """Read every trial in a store, experiment by experiment; a large one in several processes."""
-    jobs = _jobs(sum(map(_size, folder.glob("*/*.jsonl"))) // _SHARE)
-    parts = [escape(path.name) for path in sorted(folder.glob("*/"))] if jobs > 1 else ["*"]
+    sizes = {part.name: sum(map(_size, part.glob("*.jsonl"))) for part in folder.glob("*/")}
+    jobs = _jobs(sum(sizes.values()) // _SHARE)
+    largest_first = sorted(sizes, key=lambda name: -sizes[name])
+    parts = map(escape, largest_first) if jobs > 1 else ["*"]
     tasks = (delayed(light.read)(folder, part) for part in parts)
     read_parts = Parallel(n_jobs=jobs, batch_size=1)(tasks)
     left_out = [problem for _, problems in read_parts for problem in problems]
