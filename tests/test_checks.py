@@ -24,7 +24,7 @@ CASES = {
     "words": ([["a"]], VAL, "pool must hold probabilities as floats, got <U1"),
     "complex": (POOL + 0j, VAL, "pool must hold probabilities as floats, got complex128"),
     "no draws": (POOL[:, 0], VAL, r"pool must have shape \[n t c\], got \[6, 3\].*several"),
-    "rank 4": (POOL[None], VAL, r"pool must have shape \[n t c\], got \[1, 6, 4, 3\]"),
+    "rank 4": (POOL[None], VAL, r"pool must have shape \[n t c\], got \[1, 6, 4, 3\]$"),
     "integers": (np.ones((6, 4, 3), int), VAL, "pool must hold probabilities as floats, got int64"),
     "whole tensor": (torch.ones(6, 4, 3, dtype=torch.int64), VAL, "as floats, got torch.int64"),
     "objects": (POOL.astype(object), VAL, "pool must hold probabilities as floats, got ndarray"),
@@ -43,6 +43,16 @@ CASES = {
     "sum": (broken((5, 3), [0.5, 0.3, 0.1]), VAL, r"pool\[5, 3\] sums to 0\.9, not to 1"),
     "bad val": (POOL, broken((2, 0), [0.5, 0.3, 0.1])[:5], r"val\[2, 0\] sums to 0\.9"),
     "logits": (LOGITS, VAL, "pool holds values from .* look like logits: apply softmax"),
+    "negative logits": (-abs(LOGITS) - 3, VAL, "look like logits: apply softmax"),
+    "one logit": (broken((2, 1), [1.5, 0.2, 0.1]), VAL, "look like logits: apply softmax"),
+    "low logits": (broken((2, 1), [0.5, -0.5, 0.2]), VAL, "look like logits: apply softmax"),
+    "sum with a zero": (broken((2, 1), [0.7, 0, 0.2]), VAL, r"pool\[2, 1\] sums to 0\.9, not to 1"),
+    "sum with a one": (broken((2, 1), [1, 0, 0.2]), VAL, r"pool\[2, 1\] sums to 1\.2, not to 1"),
+    "certain log-probabilities": (
+        np.full_like(POOL, -99) * [0, 1, 1],
+        VAL,
+        "pool holds log-probabilities",
+    ),
     "log-probabilities": (np.log(POOL), VAL, r"pool holds log-probabilities: pass their exp\(\)"),
     "n c t": (
         POOL.transpose(0, 2, 1),
@@ -109,9 +119,18 @@ def test_bad_scratch(scratch):
 
 
 def test_rounding_of_the_sum_is_forgiven():
-    mell((POOL * (1 + 5e-5)).astype(np.float32), VAL.astype(np.float32))
+    mell((POOL * (1 + 9e-5)).astype(np.float32), VAL.astype(np.float32))
     with pytest.raises(InputError, match="sums to"):
-        mell((POOL * (1 + 5e-4)).astype(np.float32), VAL.astype(np.float32))
+        mell((POOL * (1 + 1.5e-4)).astype(np.float32), VAL.astype(np.float32))
+    halves = [torch.tensor([[0.5, other]] * 2, dtype=torch.bfloat16) for other in (0.508, 0.52)]
+    entropy(halves[0])
+    with pytest.raises(InputError, match="sums to"):
+        entropy(halves[1])
+
+
+@pytest.mark.parametrize("loss", [np.ones((3, 1)), [[2], [2], [2]], torch.ones(3, 1)])
+def test_one_action_leaves_nothing_to_decide(loss):
+    assert not eer(POOL, VAL, loss=loss).any()
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def same_posterior(pool: Array, val: Array, name: str = "val") -> None:
 
 
 def loss_matrix(loss: Any, classes: int) -> Tensor:
-    """Check ℓ[y, a]: one row per class, one column per action, finite; return it in float64."""
-    matrix = arrays.tensor(loss, "loss").double()
+    """Check ℓ[y, a]: one row per class, one column per action, finite; return it as a tensor."""
+    matrix = arrays.tensor(loss, "loss")
     shape = list(matrix.shape)
     if len(shape) != 2 or shape[0] != classes or shape[1] < 1:
         raise InputError(
