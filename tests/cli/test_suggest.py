@@ -663,9 +663,9 @@ def test_full_stdout_is_one_line(folder):
 @pytest.mark.parametrize(
     ("closed", "options", "code", "message"),
     [
-        (">&-", [], 2, "error: stdout is closed: open it, or pass --out\n"),
+        (">&-", [], 2, "error: stdout is closed: send it to a file, a pipe or /dev/null\n"),
         ("2>&-", ["--pool", "no.npy"], 2, ""),
-        (">&- 2>&- <&-", ["--out", "picks.csv"], 0, ""),
+        (">&- 2>&- <&-", ["--out", "picks.csv"], 2, ""),
     ],
 )
 def test_closed_streams_are_no_traceback(folder, closed, options, code, message):

@@ -1,6 +1,5 @@
 """foresee suggest: which inputs to label next, from predictions in files."""
 
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -63,8 +62,6 @@ def suggest(
     The result is a CSV with the columns index (the row in the pool file), score and rank.
     """
     meaning, needs_target = _SCORES[score]
-    if out is None and sys.stdout is None:
-        stop("error: stdout is closed: open it, or pass --out", code=2)
     with progress_bar() as bar:
         task = bar.add_task("loading", total=None)
         from foresee import files, suggest as steps
