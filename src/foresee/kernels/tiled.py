@@ -54,6 +54,8 @@ def log_loss_reduction(
     ``binary``: the classes are two and their probabilities sum to one, so that one of them tells
     the other (None: whenever they are two). False takes any two classes out of many.
     """
+    if binary is None and (fused := _fused(pool)):
+        return fused.log_loss_reduction(pool, val, scratch)
     ops, tiles = _ops(pool), _Tiles(pool, val, scratch)
     binary = pool.shape[2] == 2 if binary is None else binary
     prepare = ops.standardised if binary else ops.deviations
@@ -70,6 +72,8 @@ def brier_reduction(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], scratch: int = SCRATCH
 ) -> Float[Tensor, "n"]:
     """Expected reduction of the Brier loss; the validation set enters as one t×t matrix only."""
+    if fused := _fused(pool):
+        return fused.brier_reduction(pool, val, scratch)
     ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
     t, c = pool.shape[1:]
 
@@ -91,6 +95,8 @@ def matrix_loss_reduction(
     pool: Float[Tensor, "n t c"], cost: Float[Tensor, "m t a"], scratch: int = SCRATCH
 ) -> Float[Tensor, "n"]:
     """Expected reduction of the cost of the best action; ``cost`` is E[ℓ(Y_j, a) | θ_t]."""
+    if fused := _fused(pool):
+        return fused.matrix_loss_reduction(pool, cost, scratch)
     ops, tiles = _ops(pool), _Tiles(pool, cost, scratch)
     t, c = pool.shape[1:]
     blocks = []
@@ -107,6 +113,8 @@ def parameter_information(
     pool: Float[Tensor, "n t c"], scratch: int = SCRATCH
 ) -> Float[Tensor, "n"]:
     """I(Y_i; θ): how far the draws diverge from their mean."""
+    if fused := _fused(pool):
+        return fused.parameter_information(pool)
     ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
     t, c = pool.shape[1:]
     mean_over_draws = _Block(None, (pool.new_full((t,), 1 / t),))
@@ -288,6 +296,22 @@ def _ops(pool: Tensor) -> ModuleType:
 def _view(pool: Tensor) -> Callable[[Tensor], Any]:
     """What the functions of `_ops` take: NumPy arrays if compiled, tensors if not."""
     return (lambda x: x) if _ops(pool) is elementwise else Tensor.numpy
+
+
+def _fused(pool: Tensor) -> ModuleType | None:
+    """The kernels that are cut to Hopper GPUs; float64 stays on the exact path."""
+    if not (pool.is_cuda and pool.dtype == torch.float32):
+        return None
+    return _triton() if torch.cuda.get_device_capability(pool.device) >= (9, 0) else None
+
+
+@functools.cache
+def _triton() -> ModuleType | None:
+    try:
+        from foresee.kernels import triton
+    except ImportError:  # not installed: slower, and the product in float32
+        return None
+    return triton
 
 
 @functools.cache

@@ -1,0 +1,746 @@
+"""Expected loss reductions on CUDA, fused: the joint is born and summed up in registers.
+
+The formulas are those of `tiled`: with rows A = P/p̄ − 1 and B = Q/q̄ − 1 and u = A·B / t,
+
+    log loss     Σ_c p̄_ic Σ_jc' q̄_jc'/m φ(u),  φ(u) = (1+u) log(1+u) − u
+    Brier loss   Σ_c p̄_ic ‖A_ic F / t‖²,  F Fᵀ = Σ_jc' q̄² B Bᵀ / m
+    any matrix   Σ_c p̄_ic Σ_j/m max_a (D̄_ja + A_ic·D_ja / t)⁺
+    I(Y_i; θ)    Σ_c p̄_ic mean_t φ(A_ict)
+
+Three kernels do it. `_deviations` (and `_savings` for the targets of a loss matrix) writes the
+factors, `_sweep` multiplies a tile of rows by one tile of columns after the other and reduces each
+product where the tensor cores left it, and one number per row is written. `_parameter_information`
+needs no product.
+
+Factors are float16, products and sums float32. |A| ≤ t − 1, so A times a power of two that keeps
+t below 65 504 cannot overflow; and with the powers chosen what rounds to zero is a deviation below
+3e-10 for t ≤ 255 and 4e-9 for t = 4000, less than float32 probabilities can express. The power is
+undone for free in the first multiply-add of the reduction.
+
+float64 is not for here. Scores are float32. `TRITON_INTERPRET=1` runs all of it on the CPU.
+"""
+
+import math
+import os
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from foresee.kernels.elementwise import TINY
+
+SCRATCH = 1 << 30  # bytes of factors held at once unless told otherwise
+
+_APPROX = os.environ.get("TRITON_INTERPRET", "0") != "1"  # the interpreter knows no assembly
+
+_HALF_MAX = 65504.0  # float16's largest number
+_RESIDENT = 128  # draws up to which a tile's rows stay in shared memory for the whole sweep
+_BLOCK_K = 64
+_BLOCK = 32  # columns P_i·c a program prepares
+
+# φ(u) / (e log 2) = v log₂ v + 1 / (e log 2) with v = (1+u) / e: two multiply-adds and a logarithm.
+_UNIT = math.e * math.log(2)
+_INVERSE_E = 0.36787954  # 1/e and an ulp or three more, so that 1 + u = 0 does not meet log 0
+_OFFSET = 0.53073782  # 1 / (e log 2) rounded down to a float
+# Mean error of v log₂ v + _OFFSET around u = 0: that of lg2.approx, measured on an H200, and the
+# rounding of _OFFSET. It is flat to 5e-9 over |u| < 0.3, so it is taken off the sum.
+_BIAS = _UNIT * ((4.5e-8 if _APPROX else 0.0) + (0.5307378172874451 - 1 / _UNIT))
+_GUARDED_OFFSET = 0.5307377  # so much less that v log₂ v + it never exceeds φ near u = 0
+_PLENTY = 5e-5  # nats; a score above it has relative error below 1e-3 without care for small u
+_FEW_ENTRIES = 1 << 31  # joint entries below which one careful sweep costs less than two
+
+
+# --- factors ----------------------------------------------------------------------------------
+
+
+@triton.jit
+def _columns(probs, stride_n, stride_c, total, c_total, BLOCK: tl.constexpr):
+    """A program's share of the n·c columns P_i·c: numbers, whether they exist, where they start."""
+    q = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = q // c_total
+    return q, q < total, probs + i * stride_n + (q - i * c_total) * stride_c
+
+
+@triton.jit
+def _draws(column, known, start, t_total, stride_t, WIDE: tl.constexpr, BLOCK_T: tl.constexpr):
+    """Draws ``start`` and on of these columns [q t], in float32, and which of them there are.
+
+    Columns come first, so that neighbouring lanes read neighbouring columns.
+    """
+    t = start + tl.arange(0, BLOCK_T)
+    step = t.to(tl.int64) * stride_t if WIDE else t * stride_t
+    seen = known[:, None] & (t < t_total)[None, :]
+    p = tl.load(column[:, None] + step[None, :], mask=seen, other=0.0)
+    return p.to(tl.float32), seen
+
+
+@triton.jit
+def _first_and_shift(column, known, t_total, stride_t, WIDE: tl.constexpr, BLOCK_T: tl.constexpr):
+    """The first draw of each column, and how far the mean is from it.
+
+    Everything is measured from the first draw: where all draws agree, nothing is left of it.
+    """
+    first = tl.load(column, mask=known, other=0.0).to(tl.float32)
+    total = tl.zeros([column.shape[0], BLOCK_T], tl.float32)
+    for start in range(0, t_total, BLOCK_T):
+        p, seen = _draws(column, known, start, t_total, stride_t, WIDE, BLOCK_T)
+        total += tl.where(seen, p - first[:, None], 0.0)
+    return first, tl.sum(total, 1) / t_total
+
+
+@triton.jit
+def _deviations(
+    probs,
+    stride_n,
+    stride_t,
+    stride_c,
+    rows,
+    mean,
+    total,
+    t_total,
+    c_total,
+    padded,
+    row_length,
+    scale,
+    share,
+    RELATIVE: tl.constexpr,
+    TINY: tl.constexpr,
+    WIDE: tl.constexpr,
+    ONCE: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Rows (P/p̄ − 1)·scale, or P − p̄, and the means p̄·share.
+
+    Zeros fill up every row to ``row_length`` and the rows to ``padded`` of them.
+    ONCE: all draws fit into registers, so they are read once.
+    """
+    q, known, column = _columns(probs, stride_n, stride_c, total, c_total, BLOCK)
+    if ONCE:
+        p, seen = _draws(column, known, 0, t_total, stride_t, WIDE, BLOCK_T)
+        first = tl.load(column, mask=known, other=0.0).to(tl.float32)
+        p = tl.where(seen, p - first[:, None], 0.0)
+        shift = tl.sum(p, 1) / t_total
+    else:
+        first, shift = _first_and_shift(column, known, t_total, stride_t, WIDE, BLOCK_T)
+    average = first + shift
+    factor = tl.full([BLOCK], scale, tl.float32)
+    if RELATIVE:
+        factor = tl.where(average > TINY, scale / average, 0.0)
+    wanted = q < padded
+    tl.store(mean + q, average * share, mask=wanted)
+    out = rows + q * row_length
+    if ONCE:
+        t = tl.arange(0, BLOCK_T)
+        value = tl.where(seen, (p - shift[:, None]) * factor[:, None], 0.0)
+        inside = wanted[:, None] & (t < row_length)[None, :]
+        tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+    else:
+        for start in range(0, row_length, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            p, seen = _draws(column, known, start, t_total, stride_t, WIDE, BLOCK_T)
+            value = tl.where(seen, (p - first[:, None] - shift[:, None]) * factor[:, None], 0.0)
+            inside = wanted[:, None] & (t < row_length)[None, :]
+            tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _savings(
+    cost,
+    stride_m,
+    stride_t,
+    stride_a,
+    columns,
+    mean,
+    unit,
+    t_total,
+    a_total,
+    a_padded,
+    row_length,
+    scale,
+    share,
+    GROUP: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_A: tl.constexpr,
+):
+    """What action a would save on target j: D = cost of the best action − cost of a.
+
+    One target a program. Columns (D − D̄)/unit·scale and means D̄/unit ≤ 0 with unit_j the widest
+    range of a D_ja over draws. Targets go in groups, actions before targets within a group:
+    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP.
+    """
+    j = tl.program_id(0).to(tl.int64)
+    cost += j * stride_m
+    best_mean = tl.full([], float("inf"), tl.float32)
+    best = tl.full([], 0, tl.int32)
+    for start_a in range(0, a_total, BLOCK_A):
+        a = start_a + tl.arange(0, BLOCK_A)
+        known = a < a_total
+        column = cost + a.to(tl.int64) * stride_a
+        total = tl.zeros([BLOCK_A], tl.float32)
+        for start in range(0, t_total, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            seen = (t < t_total)[:, None] & known[None, :]
+            x = tl.load(column[None, :] + t.to(tl.int64)[:, None] * stride_t, mask=seen, other=0.0)
+            total += tl.sum(x.to(tl.float32), 0)
+        total = tl.where(known, total, float("inf"))
+        lowest = tl.min(total, 0)
+        where = start_a + tl.argmin(total, 0)
+        best = tl.where(lowest < best_mean, where, best)
+        best_mean = tl.minimum(lowest, best_mean)
+    cheapest = cost + best.to(tl.int64) * stride_a
+    widest = tl.zeros([], tl.float32)
+    for start_a in range(0, a_total, BLOCK_A):
+        a = start_a + tl.arange(0, BLOCK_A)
+        known = a < a_total
+        column = cost + a.to(tl.int64) * stride_a
+        high = tl.full([BLOCK_A], float("-inf"), tl.float32)
+        low = tl.full([BLOCK_A], float("inf"), tl.float32)
+        for start in range(0, t_total, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            step = t.to(tl.int64) * stride_t
+            seen = (t < t_total)[:, None] & known[None, :]
+            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
+            d = y[:, None] - x
+            high = tl.maximum(high, tl.max(tl.where(seen, d, float("-inf")), 0))
+            low = tl.minimum(low, tl.min(tl.where(seen, d, float("inf")), 0))
+        widest = tl.maximum(widest, tl.max(tl.where(known, high - low, 0.0), 0))
+    widest = tl.where(widest > 0, widest, 1.0)
+    tl.store(unit + j, widest * share)
+    for start_a in range(0, a_total, BLOCK_A):
+        a = start_a + tl.arange(0, BLOCK_A)
+        known = a < a_total
+        column = cost + a.to(tl.int64) * stride_a
+        start_d = tl.load(cheapest).to(tl.float32) - tl.load(column, mask=known, other=0.0).to(
+            tl.float32
+        )
+        total = tl.zeros([BLOCK_A], tl.float32)
+        for start in range(0, t_total, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            step = t.to(tl.int64) * stride_t
+            seen = (t < t_total)[:, None] & known[None, :]
+            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
+            total += tl.sum(tl.where(seen, y[:, None] - x - start_d[None, :], 0.0), 0)
+        shift = total / t_total
+        k = ((j // GROUP) * a_padded + a) * GROUP + j % GROUP
+        # No action beats the best one on average, whatever rounding says.
+        tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=known)
+        for start in range(0, t_total, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)
+            step = t.to(tl.int64) * stride_t
+            seen = (t < t_total)[:, None] & known[None, :]
+            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
+            centred = (y[:, None] - x - start_d[None, :] - shift[None, :]) * (scale / widest)
+            tl.store(
+                columns + k[None, :] * row_length + t[:, None], centred.to(tl.float16), mask=seen
+            )
+
+
+# --- the product and its reduction ------------------------------------------------------------
+
+
+@triton.jit
+def _log2(v, APPROX: tl.constexpr):
+    """log₂ |v|. The special-function unit's own: tl.log2 spends ten more instructions on it."""
+    if APPROX:
+        log = tl.inline_asm_elementwise(
+            "{ .reg .f32 a; abs.f32 a, $1; lg2.approx.ftz.f32 $0, a; }",
+            "=f,f",
+            [v],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        log = tl.log2(tl.abs(v))
+    return log
+
+
+@triton.jit
+def _product(
+    at,
+    a1,
+    a2,
+    a3,
+    here,
+    row_length,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    K3: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """A tile of rows times the tile of columns that starts at ``here``."""
+    k1 = tl.arange(0, K1)
+    there = here + tl.arange(0, BLOCK_N)[None, :] * row_length
+    if RESIDENT:
+        x = tl.dot(a1, tl.load(there + k1[:, None]))
+        if K2 > 0:
+            x = tl.dot(a2, tl.load(there + (K1 + tl.arange(0, K2))[:, None]), x)
+        if K3 > 0:
+            x = tl.dot(a3, tl.load(there + (K1 + K2 + tl.arange(0, K3))[:, None]), x)
+    else:
+        x = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for start in tl.range(0, row_length, K1, num_stages=STAGES):
+            a = tl.load(at + (start + k1)[None, :])
+            x = tl.dot(a, tl.load(there + (start + k1)[:, None]), x)
+    return x
+
+
+@triton.jit
+def _sweep(
+    rows,
+    columns,
+    weight,
+    offset,
+    mean,
+    scores,
+    out,
+    n_rows,
+    c_total,
+    groups,
+    tiles,
+    length,
+    slope,
+    d2,
+    d3,
+    d4,
+    d5,
+    enough,
+    REDUCE: tl.constexpr,
+    SELECT: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    K3: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP: tl.constexpr,
+    INVERSE_E: tl.constexpr,
+    OFFSET: tl.constexpr,
+    APPROX: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """out_r = p̄_r · (the reduction of row r's products x with every column).
+
+        REDUCE   "information", "careful"   Σ_k weight_k φ(u) / (e log 2), u ∝ x
+                 "squares"                  Σ_k weight_k x²
+                 "savings"                  Σ_j weight_j max_a (x_ja·slope + offset_ja)⁺
+
+    Where RESIDENT, rows have K1 + K2 + K3 entries (powers of two: 100 draws need 64 + 32 + 16, not
+    128) and stay in shared memory; else every tile of columns walks along them by K1.
+    Where SELECT, tiles whose points all have ``scores`` that are ``enough`` are left as they are.
+    """
+    r = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    inside = r < n_rows
+    if SELECT:
+        lowest = tl.min(tl.load(scores + r // c_total, mask=inside, other=float("inf")), 0)
+        if lowest >= enough:
+            return
+    row_length = length
+    if RESIDENT:
+        row_length = K1 + K2 + K3
+    at = rows + r[:, None] * row_length
+    a1 = 0
+    a2 = 0
+    a3 = 0
+    if RESIDENT:
+        a1 = tl.load(at + tl.arange(0, K1)[None, :])
+        if K2 > 0:
+            a2 = tl.load(at + (K1 + tl.arange(0, K2))[None, :])
+        if K3 > 0:
+            a3 = tl.load(at + (K1 + K2 + tl.arange(0, K3))[None, :])
+    n = tl.arange(0, BLOCK_N)
+    j = tl.arange(0, GROUP)
+    here = columns
+    total = tl.zeros([BLOCK_M, GROUP], tl.float32)
+    if REDUCE == "savings":
+        for group in range(0, groups):
+            best = tl.zeros([BLOCK_M, GROUP], tl.float32)
+            for tile in tl.range(0, tiles, num_stages=STAGES):
+                x = _product(
+                    at, a1, a2, a3, here, row_length,
+                    K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, STAGES,
+                )  # fmt: skip
+                saved = x * slope + tl.load(offset + (group * tiles + tile) * BLOCK_N + n)[None, :]
+                saved = tl.reshape(saved, [BLOCK_M, BLOCK_N // GROUP, GROUP])
+                best = tl.maximum(best, tl.max(saved, 1))
+                here += BLOCK_N * row_length
+            total += best * tl.load(weight + group * GROUP + j)[None, :]
+    else:
+        for tile in tl.range(0, tiles, num_stages=STAGES):
+            x = _product(
+                at, a1, a2, a3, here, row_length,
+                K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, STAGES,
+            )  # fmt: skip
+            if REDUCE == "squares":
+                y = x * x
+            else:
+                v = x * slope + INVERSE_E
+                y = v * _log2(v, APPROX) + OFFSET
+                if REDUCE == "careful":
+                    # u²/2 − u³/6 + u⁴/12 − u⁵/20 is below φ for every u, but nearer to it than y
+                    # where |u| < 0.1: there y loses digits, and OFFSET keeps it below as well. So
+                    # the larger is the better one; NaN, from v = 0, loses too.
+                    y = tl.maximum(y, x * x * (x * (x * (x * d5 + d4) + d3) + d2))
+            y *= tl.load(weight + tile * BLOCK_N + n)[None, :]
+            # Lanes hold two of eight neighbouring columns: nothing is exchanged before the end.
+            total += tl.sum(tl.reshape(y, [BLOCK_M, BLOCK_N // GROUP, GROUP]), 1)
+            here += BLOCK_N * row_length
+    tl.store(out + r, tl.sum(total, 1) * tl.load(mean + r, mask=inside, other=0.0), mask=inside)
+
+
+@triton.jit
+def _phi(u, APPROX: tl.constexpr):
+    """φ(u), to a relative 1e-5: a series where the closed form would cancel."""
+    series = 1 / 6 - u * (1 / 12 - u * (1 / 20 - u * (1 / 30 - u * (1 / 42 - u * (1 / 56)))))
+    s = tl.maximum(1 + u, 1e-37)
+    closed = s * (_log2(s, APPROX) * 0.6931471805599453) - u
+    return tl.where(tl.abs(u) < 0.15, u * u * (0.5 - u * series), closed)
+
+
+@triton.jit
+def _parameter_information(
+    probs,
+    stride_n,
+    stride_t,
+    stride_c,
+    out,
+    total,
+    t_total,
+    c_total,
+    APPROX: tl.constexpr,
+    TINY: tl.constexpr,
+    WIDE: tl.constexpr,
+    ONCE: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """out_ic = p̄_c mean_t φ(P_tc/p̄_c − 1)."""
+    q, known, column = _columns(probs, stride_n, stride_c, total, c_total, BLOCK)
+    if ONCE:
+        p, seen = _draws(column, known, 0, t_total, stride_t, WIDE, BLOCK_T)
+        first = tl.load(column, mask=known, other=0.0).to(tl.float32)
+        p = tl.where(seen, p - first[:, None], 0.0)
+        shift = tl.sum(p, 1) / t_total
+    else:
+        first, shift = _first_and_shift(column, known, t_total, stride_t, WIDE, BLOCK_T)
+    average = first + shift
+    inverse = tl.where(average > TINY, 1.0 / average, 0.0)
+    if ONCE:
+        value = _phi((p - shift[:, None]) * inverse[:, None], APPROX)
+        divergence = tl.sum(tl.where(seen, value, 0.0), 1)
+    else:
+        sums = tl.zeros([BLOCK, BLOCK_T], tl.float32)
+        for start in range(0, t_total, BLOCK_T):
+            p, seen = _draws(column, known, start, t_total, stride_t, WIDE, BLOCK_T)
+            value = _phi((p - first[:, None] - shift[:, None]) * inverse[:, None], APPROX)
+            sums += tl.where(seen, value, 0.0)
+        divergence = tl.sum(sums, 1)
+    tl.store(out + q, average * divergence / t_total, mask=known)
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+def log_loss_reduction(
+    pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """mean_j I(Y_i; Y_j).
+
+    Large problems are swept twice. The first time φ comes from its closed form, whose error of
+    1e-8 nats a score matters to few points. Those are swept again with care for small u.
+    """
+    n, t, c = pool.shape
+    with torch.cuda.device_of(pool):
+        tile = _Tile(t, len(val) * c)
+        columns = pool.new_empty(tile.columns, tile.row_length, dtype=torch.float16)
+        weight = pool.new_empty(tile.columns, dtype=torch.float32)
+        _relative_rows(val, columns, weight, _UNIT / len(val))
+        unit = 1 / (t * _scale(t) ** 2)  # u = x · unit
+        series = ((-unit) ** k / (k * (k - 1) * _UNIT) for k in range(2, 6))
+        shape = {"slope": unit / math.e, "series": tuple(series)}
+        twice = n * len(val) * c * c > _FEW_ENTRIES
+
+        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
+            part = torch.empty_like(mean)
+            if not twice:
+                _reduce("careful", tile, rows, columns, weight, mean, part, **shape)
+                return part.sum(1)
+            _reduce("information", tile, rows, columns, weight, mean, part, **shape)
+            scores = part.sum(1).sub_(_BIAS)
+            _reduce("careful", tile, rows, columns, weight, mean, part, scores, True, **shape)
+            return torch.where(scores < _PLENTY, part.sum(1), scores)
+
+        return _over_pool(pool, tile, scratch, reduce)
+
+
+def brier_reduction(
+    pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """Expected reduction of the Brier loss; the validation set enters as one t×t matrix only."""
+    t = pool.shape[1]
+    with torch.cuda.device_of(pool):
+        gram = _gram(val, scratch)
+        # S + εI = L Lᵀ makes every score a sum of squares. In float64 there is room for an ε far
+        # below what float32 can see, so no eigenvalues are needed.
+        jitter = gram.diagonal().mean() * 1e-12 + 1e-290
+        eye = torch.eye(t, dtype=gram.dtype, device=gram.device)
+        root, _ = torch.linalg.cholesky_ex(gram + jitter * eye)
+        tile = _Tile(t, t)
+        unit = root.abs().amax(0)  # columns of very different size: each in a unit of its own
+        columns = pool.new_zeros(tile.columns, tile.row_length, dtype=torch.float16)
+        columns[:t, :t] = (root / unit * 2.0**15).T
+        weight = pool.new_zeros(tile.columns, dtype=torch.float32)
+        weight[:t] = (unit / (2.0**15 * _scale(t) * t)).square()
+
+        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
+            part = torch.empty_like(mean)
+            _reduce("squares", tile, rows, columns, weight, mean, part)
+            return part.sum(1)
+
+        return _over_pool(pool, tile, scratch, reduce)
+
+
+def matrix_loss_reduction(
+    pool: Float[Tensor, "n t c"], cost: Float[Tensor, "m t a"], scratch: int = SCRATCH
+) -> Float[Tensor, "n"]:
+    """Expected reduction of the cost of the best action; ``cost`` is E[ℓ(Y_j, a) | θ_t]."""
+    t = pool.shape[1]
+    m, _, actions = cost.shape
+    with torch.cuda.device_of(pool):
+        tile = _Tile(t, m * actions, savings=True)
+        # A tile of columns is so many actions by so many targets: pad as little as possible.
+        group = min((8, 16, 32, 64), key=lambda g: _up(m, g) * _up(actions, tile.block_n // g))
+        groups, padded = -(-m // group), _up(actions, tile.block_n // group)
+        columns = pool.new_zeros(groups * padded * group, tile.row_length, dtype=torch.float16)
+        offset = pool.new_zeros(len(columns), dtype=torch.float32)
+        weight = pool.new_zeros(groups * group, dtype=torch.float32)
+        _savings[(m,)](
+            cost,
+            *cost.stride(),
+            columns,
+            offset,
+            weight,
+            t,
+            actions,
+            padded,
+            tile.row_length,
+            2.0**15,
+            1 / m,
+            GROUP=group,
+            BLOCK_T=64,
+            BLOCK_A=min(64, triton.next_power_of_2(actions)),
+        )
+
+        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
+            part = torch.empty_like(mean)
+            _reduce(
+                "savings",
+                tile,
+                rows,
+                columns,
+                weight,
+                mean,
+                part,
+                offset=offset,
+                group=group,
+                groups=groups,
+                slope=1 / (t * _scale(t) * 2.0**15),
+            )
+            return part.sum(1)
+
+        return _over_pool(pool, tile, scratch, reduce)
+
+
+def parameter_information(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
+    """I(Y_i; θ): how far the draws diverge from their mean."""
+    n, t, c = pool.shape
+    out = pool.new_empty(n, c, dtype=torch.float32)
+    with torch.cuda.device_of(pool):
+        if n:
+            _parameter_information[(triton.cdiv(n * c, _BLOCK),)](
+                pool,
+                *pool.stride(),
+                out,
+                n * c,
+                t,
+                c,
+                APPROX=_APPROX,
+                TINY=TINY,
+                **_cut(pool, t),
+            )
+        return out.sum(1)
+
+
+# --- launching --------------------------------------------------------------------------------
+
+
+class _Tile:
+    """How a sweep is cut: rows by columns a program, and the pieces of K. Sizes found by trying."""
+
+    def __init__(self, t: int, columns: int, savings: bool = False) -> None:
+        self.resident = t <= _RESIDENT
+        if self.resident:
+            self.row_length = _up(t, 16)
+            bits = [1 << k for k in range(7, 3, -1) if self.row_length >> k & 1]
+            self.pieces = (*bits, 0, 0)[:3]
+            self.block_m, self.block_n, self.warps, self.stages = 128, 128, 8, 2
+            if savings:
+                self.block_m, self.block_n, self.stages = 256, 64, 3
+        else:
+            self.row_length = _up(t, _BLOCK_K)
+            self.pieces = (_BLOCK_K, 0, 0)
+            self.block_m, self.block_n, self.warps, self.stages = 128, 128, 8, 4
+        self.columns = _up(columns, self.block_n)
+
+
+def _reduce(
+    how: str,
+    tile: _Tile,
+    rows: Float[Tensor, "r k"],
+    columns: Float[Tensor, "q k"],
+    weight: Float[Tensor, "q"],
+    mean: Float[Tensor, "n c"],
+    out: Float[Tensor, "n c"],
+    scores: Float[Tensor, "n"] | None = None,
+    select: bool = False,
+    offset: Float[Tensor, "q"] | None = None,
+    group: int = 8,
+    groups: int = 1,
+    slope: float = 0.0,
+    series: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
+) -> None:
+    k1, k2, k3 = tile.pieces
+    options = {"num_warps": tile.warps}
+    if _APPROX and tile.resident:
+        options["maxnreg"] = 128  # two programs on a multiprocessor: one multiplies, one reduces
+    _sweep[(triton.cdiv(mean.numel(), tile.block_m),)](
+        rows,
+        columns,
+        weight,
+        weight if offset is None else offset,
+        mean,
+        mean if scores is None else scores,
+        out,
+        mean.numel(),
+        mean.shape[1],
+        groups,
+        len(columns) // tile.block_n // groups,
+        tile.row_length,
+        slope,
+        *series,
+        _PLENTY,
+        REDUCE=how,
+        SELECT=select,
+        K1=k1,
+        K2=k2,
+        K3=k3,
+        BLOCK_M=tile.block_m,
+        BLOCK_N=tile.block_n,
+        GROUP=group,
+        INVERSE_E=_INVERSE_E,
+        OFFSET=_GUARDED_OFFSET if how == "careful" else _OFFSET,
+        APPROX=_APPROX,
+        RESIDENT=tile.resident,
+        STAGES=tile.stages,
+        **options,
+    )
+
+
+def _over_pool(
+    pool: Float[Tensor, "n t c"],
+    tile: _Tile,
+    scratch: int,
+    reduce: Callable[[Float[Tensor, "r k"], Float[Tensor, "b c"]], Float[Tensor, "b"]],
+) -> Float[Tensor, "n"]:
+    """Prepare and reduce as many points at a time as ``scratch`` holds the rows of."""
+    n, _, c = pool.shape
+    points = min(n, max(1, scratch // (2 * tile.row_length * c)))
+    rows = pool.new_empty(_up(points * c, tile.block_m), tile.row_length, dtype=torch.float16)
+    scores = []
+    for part in pool.split(max(points, 1)):
+        mean = pool.new_empty(len(part), c, dtype=torch.float32)
+        if len(part):
+            _relative_rows(part, rows, mean, 1.0)
+            scores.append(reduce(rows, mean))
+    return scores[0] if len(scores) == 1 else torch.cat(scores) if scores else mean.sum(1)
+
+
+def _relative_rows(
+    probs: Float[Tensor, "n t c"], rows: Float[Tensor, "r k"], mean: Tensor, share: float
+) -> None:
+    """Set rows and means p̄·share; as many as there are means, zeros beyond the columns."""
+    n, t, c = probs.shape
+    length = rows.shape[1]
+    _deviations[(triton.cdiv(mean.numel(), _BLOCK),)](
+        probs,
+        *probs.stride(),
+        rows,
+        mean,
+        n * c,
+        t,
+        c,
+        mean.numel(),
+        length,
+        _scale(t),
+        share,
+        RELATIVE=True,
+        TINY=TINY,
+        **_cut(probs, length),
+    )
+
+
+def _gram(val: Float[Tensor, "m t c"], scratch: int) -> Float[Tensor, "t t"]:
+    """Σ_jc (Q − q̄)(Q − q̄)ᵀ / m in float64."""
+    m, t, c = val.shape
+    total = torch.zeros(t, t, dtype=torch.float64, device=val.device)
+    for part in val.split(max(1, scratch // (8 * t * c))):
+        # Many short products and a sum: one long product of t×t would keep few cores busy.
+        splits = min(64, len(part))
+        rows = total.new_empty(splits, -(-len(part) // splits) * c, t)
+        padded = splits * rows.shape[1]
+        mean = val.new_empty(padded, dtype=torch.float32)
+        _deviations[(triton.cdiv(padded, _BLOCK),)](
+            part,
+            *part.stride(),
+            rows,
+            mean,
+            len(part) * c,
+            t,
+            c,
+            padded,
+            t,
+            1.0,
+            1.0,
+            RELATIVE=False,
+            TINY=TINY,
+            **_cut(part, t),
+        )
+        total += torch.bmm(rows.mT, rows).sum(0)
+    return total / m
+
+
+def _cut(probs: Float[Tensor, "n t c"], length: int) -> dict[str, int]:
+    """How the kernels that take columns one by one cut their draws."""
+    once = length <= 128
+    block_t = max(16, triton.next_power_of_2(length)) if once else 64
+    wide = probs.shape[1] * probs.stride(1) >= 1 << 31  # steps along the draws need 64 bits
+    return {"WIDE": wide, "ONCE": once, "BLOCK_T": block_t, "BLOCK": _BLOCK}
+
+
+def _scale(t: int) -> float:
+    """A power of two for deviations, at most t − 1. Beyond 2⁸ powers of u would leave float32."""
+    return 2.0 ** min(8, math.floor(math.log2(_HALF_MAX / t)))
+
+
+def _up(x: int, multiple: int) -> int:
+    return -(-x // multiple) * multiple
