@@ -28,11 +28,11 @@ def ranked(scores, k):
 
 
 @st.composite
-def cases(draw):
+def cases(draw, most=9):
     seed = draw(st.integers(0, 2**32 - 1))
     n, m, t = (draw(st.integers(low, high)) for low, high in ((1, 60), (1, 9), (2, 12)))
     pool, val = pair(
-        n, m, t, draw(st.integers(2, 9)), draw(st.sampled_from([0.0, 0.03, 1.0, 30.0])), seed
+        n, m, t, draw(st.integers(2, most)), draw(st.sampled_from([0.0, 0.03, 1.0, 30.0])), seed
     )
     if draw(st.booleans()):  # ties: the same points again, elsewhere
         pool = pool[np.random.default_rng(seed).integers(n, size=n)]
@@ -72,8 +72,24 @@ def test_copies_are_in_the_order_of_the_pool():
 def test_bounds_hold(case):
     pool, val, _ = case
     exact = reference.expected_loss_reduction(pool, val, reference.log_risk)
-    bound = bounds._Targets(torch.tensor(val)).bound(torch.tensor(pool)).numpy()
+    bound = bounds._Targets(torch.tensor(val), 0.0).bound(torch.tensor(pool)).numpy()
     assert (bound >= exact - 1e-15).all()
+
+
+def bracket(pool, val, below):
+    low, high = bounds._Targets(torch.tensor(val), below).bracket(torch.tensor(pool))
+    return low.numpy(), high.numpy()
+
+
+@given(case=cases(most=40), below=st.sampled_from([0.0, 1e-4, 1e-2, 0.2, 0.9]))
+def test_brackets_hold(case, below):
+    pool, val, _ = case
+    exact = reference.expected_loss_reduction(pool, val, reference.log_risk)
+    low, high = bracket(pool, val, below)
+    assert (low <= exact + 1e-13).all()
+    assert (exact <= high + 1e-13).all()
+    if below == 0:
+        np.testing.assert_allclose(low, exact, atol=1e-13)
 
 
 @pytest.mark.parametrize(("t", "c"), [(7, 2), (100, 7)])
@@ -81,16 +97,48 @@ def test_bounds_hold_in_float32_where_they_are_exact(t, c):
     # Labels that the draw decides, one of which is the target: log(1 + χ²) is the divergence.
     pool = torch.eye(c)[torch.from_numpy(np.random.default_rng(0).integers(c, size=(60, t)))]
     for i in range(60):
-        score, bound = mell(pool, pool[i : i + 1]), bounds._Targets(pool[i : i + 1]).bound(pool)
-        assert bound[i] == pytest.approx(float(score[i]), rel=2e-4)
-        assert (bound >= score).all()
+        targets = bounds._Targets(pool[i : i + 1], 0.0)
+        (score, _), (_, high) = targets.score(pool), targets.bracket(pool)
+        assert targets.bound(pool)[i] == pytest.approx(float(score[i]), rel=2e-4)
+        assert targets.bound(pool)[i] >= score[i]
+        assert (high >= score).all()
+
+
+def test_lower_bounds_by_hand():
+    pool, val = pair(3, 2, 15, 6, spread=2.0)
+    means = pool.mean(1), val.mean(1)
+    below = 0.05
+    expected = np.zeros(3)
+    joint = reference.joint(pool, val)
+    for i, j, c, d in np.ndindex(3, 2, 6, 6):
+        apart = means[0][i, c] * means[1][j, d]
+        # The rows are padded to some common number of classes, three at least: the likeliest.
+        kept = min(k for k in (3, 4, 6) if k >= (means[0][i] >= below).sum())
+        if c in np.argsort(-means[0][i])[:kept] and means[1][j, d] >= below:
+            u = joint[i, j, c, d] / apart - 1
+            expected[i] += apart * ((1 + u) * np.log1p(u) - u) / 2
+    np.testing.assert_allclose(bracket(pool, val, below)[0], expected, rtol=1e-9)
+    assert (expected < mell(pool, val)).all()
 
 
 def test_bounds_are_tight_where_draws_hardly_disagree():
     pool, val = pair(2000, spread=0.03)
-    bound = bounds._Targets(torch.tensor(val)).bound(torch.tensor(pool)).numpy()
+    bound = bounds._Targets(torch.tensor(val), 0.0).bound(torch.tensor(pool)).numpy()
     assert (bound / mell(pool, val)).max() < 1.2
     assert mell_top_k(pool, val, 10).share < 0.2
+
+
+def test_many_classes_need_few_exact_scores():
+    rng = np.random.default_rng(0)
+    inputs, weights = rng.standard_normal((1550, 20)), rng.standard_normal((20, 60))
+    draws = weights + 0.3 * rng.standard_normal((30, 20, 60))
+    logits = torch.tensor(np.einsum("nd,tdc->ntc", inputs, draws)).float()
+    pool, val = logits.softmax(2).split([1500, 50])
+    best = mell_top_k(pool, val, 20)
+    assert best.picks.tolist() == ranked(mell(pool, val).numpy(), 20).tolist()
+    assert best.share < 0.25
+    low, high = bounds._Targets(val, 1e-4).bracket(pool)
+    assert (high - low).max() < 0.02 * low.mean()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -18,8 +18,12 @@ The first by Jensen's inequality: the left side is a mean of divergences, none o
 log(1 + its χ²). The second as φ(u) ≤ κ(x) u² for u ≥ −x, where κ(x) = φ(−x) / x² grows from ½ to 1;
 and u ≥ −x_ic both for x = −min_t A_ict, as u is a mean of A_ic over weighted draws, and for
 x = ‖A_ic‖ max ‖B_jk‖ / t.
+
+No term is negative. So the terms of likely classes alone are a lower bound of MELL, and adding the
+bounds of the others makes it an upper one: `_Targets.bracket`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +46,7 @@ from foresee.strategies.candidates import (
 )
 from foresee.types import Array, View
 
+_UNLIKELY = 1e-3  # mean probability of classes that `bracket` leaves out
 _SLACK = 1 + 1e-4  # far more than the rounding of a score in float32
 _BLOCK = 256  # points scored at once, at least
 _ENTRIES = 1 << 20  # of A that are worked on at once
@@ -76,7 +81,7 @@ class TopMell:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         with tiled.full_precision():
-            targets = _Targets(val)
+            targets = _Targets(val, _UNLIKELY)
         picks, scores = np.empty(0, np.int64), np.empty(0)
         start = 0
         for points in pool_draws(view, order, val, self.chunk):
@@ -122,53 +127,123 @@ def mell_top_k(pool: Array, val: Array, k: int) -> Best:
     checks.count("k", k, len(points), of="the pool")
     dtype = torch.promote_types(points.dtype, targets.dtype)
     with tiled.full_precision():
-        return _top(points.to(dtype), _Targets(targets.to(dtype)), k)
+        return _top(points.to(dtype), _Targets(targets.to(dtype), _UNLIKELY), k)
 
 
 def _top(points: Float[Tensor, "n t c"], targets: "_Targets", k: int, floor: float = 0.0) -> Best:
     """The k highest scores, less some of those that are below ``floor``.
 
     Points are scored by falling upper bound, block by block, until no bound reaches the k-th
-    highest score.
+    highest score; where classes are many, a tighter bound is tried the same way before.
     """
     n = len(points)
-    high = targets.bound(points)  # [n], the bounds of points not scored yet
-    scores = torch.full_like(high, -1.0)  # [n]
-    step = max(k, _BLOCK)
-    while True:
-        least = max(floor, float(scores.topk(k).values[-1]))
-        block = high.topk(min(step, n)).indices
-        block = block[high[block] >= least]
-        if not len(block):
-            break
-        scores[block] = tiled.log_loss_reduction(points[block], targets.val)
-        high[block] = -torch.inf
-        step = max(_BLOCK, k // 8)
-    found = arrays.numpy((scores >= 0).nonzero()[:, 0])
-    best = arrays.numpy(scores)[found]
-    order = np.argsort(-best, kind="stable")[:k]
-    return Best(found[order], best[order], len(found) / n)
+    high = targets.bound(points)  # [n], as are all below
+    low = torch.zeros_like(high)
+    scored = torch.zeros(n, dtype=torch.bool, device=high.device)
+
+    def tighten(evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], unless: Tensor) -> Tensor:
+        """Where it may matter, replace the bounds; return where."""
+        done = unless.clone()
+        step = max(k, _BLOCK)
+        while True:
+            least = max(floor, float(low.topk(k).values[-1]))
+            rest = torch.where(done, -1.0, high)
+            block = rest.topk(min(step, n)).indices
+            block = block[rest[block] >= least]
+            if not len(block):
+                return done
+            low[block], high[block] = evaluate(points[block])
+            done[block] = True
+            step = max(_BLOCK, k // 8)
+
+    if targets.pruning_pays(points):
+        tighten(targets.bracket, unless=scored)
+    scored = tighten(targets.score, unless=scored)
+    found = arrays.numpy(scored.nonzero()[:, 0])
+    scores = arrays.numpy(low)[found]
+    order = np.argsort(-scores, kind="stable")[:k]
+    return Best(found[order], scores[order], len(found) / n)
 
 
 class _Targets:
-    """What bounds need of the validation set: max ‖B_jk‖ / √t, and F [t t]."""
+    """What bounds and scores need of the validation set.
 
-    def __init__(self, val: Float[Tensor, "m t c"]) -> None:
-        self.val = val
+    Attributes:
+        likely: the classes of each target with a mean probability of at least ``below``; where it
+            has none of those, its likeliest [m c].
+        longest: max ‖B_jk‖ / √t.
+        root, unlikely_root: F of all classes of targets, and of those that are not likely [t t].
+    """
+
+    def __init__(self, val: Float[Tensor, "m t c"], below: float) -> None:
+        self.val, self.below = val, below
         rows, mean, length = _deviations(val)  # [m c t], [m c], [m c]
         self.longest = length.max()
-        self.root = _root((rows * mean.sqrt()[..., None]).flatten(0, 1), len(val))
+        self.likely = mean >= mean.amax(1, keepdim=True).clamp_max(below)
+        weighted = rows * mean.sqrt()[..., None]  # √q̄ B [m c t]
+        self.root = _root(weighted.flatten(0, 1), len(val))
+        self.unlikely_root = _root(weighted[~self.likely], len(val))
 
     def bound(self, points: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
-        """At least MELL: Σ_c p̄ · min(log(1 + χ²), κ(x) χ²)."""
-        parts = []
-        for part in points.split(max(1, _ENTRIES // points[0].numel())):
-            rows, mean, length = _deviations(part)  # [n c t], [n c], [n c]
-            chi2 = (rows @ self.root).square().sum(2)  # [n c]
-            x = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)  # [n c]
-            kappa = phi(-x) / x.square()  # [n c]
-            parts.append((mean * torch.minimum(chi2.log1p(), kappa * chi2)).sum(1))
-        return torch.cat(parts) * _SLACK
+        """At least MELL."""
+        parts = points.split(max(1, _ENTRIES // points[0].numel()))
+        return torch.cat([self._class_bounds(part).sum(1) for part in parts]) * _SLACK
+
+    def score(
+        self, points: Float[Tensor, "n t c"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """MELL itself, as both bounds."""
+        scores = tiled.log_loss_reduction(points, self.val)
+        return scores, scores
+
+    def pruning_pays(self, points: Float[Tensor, "n t c"]) -> bool:
+        """Whether there are few likely classes."""
+        shares = [x.float().mean() for x in (points[:1000].mean(1) >= self.below, self.likely)]
+        return bool(shares[0] * shares[1] < 0.2)
+
+    def bracket(
+        self, points: Float[Tensor, "n t c"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """Bounds from below and from above, by the likely classes of points and targets.
+
+        Points are put together by their number of likely classes, rounded up to one of few levels.
+        """
+        c = points.shape[2]
+        levels = sorted({min(c, k << s) for k in (3, 4) for s in range(c.bit_length())})
+        counts = (points.mean(1) >= self.below).sum(1)  # [n]
+        level = torch.bucketize(counts, torch.tensor(levels, device=counts.device))  # [n]
+        low, high = points.new_empty(2, len(points))
+        for place, keep in enumerate(levels):
+            which = (level == place).nonzero()[:, 0]
+            for part in which.split(max(1, _ENTRIES // points[0].numel())) if len(which) else ():
+                low[part], high[part] = self._bracket(points[part], keep)
+        return low, high
+
+    def _bracket(self, points: Float[Tensor, "n t c"], keep: int) -> tuple[Tensor, Tensor]:
+        """The same with the ``keep`` likeliest classes of each point."""
+        _, t, _ = points.shape
+        rows, mean, _ = _deviations(points)  # [n c t], [n c]
+        mean, kept = mean.topk(keep)  # [n keep] both
+        classes = points.gather(2, kept[:, None].expand(-1, t, -1))  # [n t keep]
+        # Every term is a class of a point with one of a target: those may be regrouped at will.
+        likely = self.val.transpose(1, 2)[self.likely]  # [k t]
+        groups = torch.nn.functional.pad(likely, (0, 0, 0, -len(likely) % keep))
+        groups = groups.view(-1, keep, t).transpose(1, 2).contiguous()  # [k/keep t keep]
+        reduction = tiled.log_loss_reduction(classes, groups, binary=False)
+        low = reduction * (len(groups) / len(self.val))  # [n]
+        # Missing: all of the unlikely classes of the point; of the likely, unlikely targets'.
+        missing = self._class_bounds(points).scatter(1, kept, 0).sum(1)  # [n]
+        rows = rows.gather(1, kept[..., None].expand(-1, -1, t))  # [n keep t]
+        missing += (mean * (rows @ self.unlikely_root).square().sum(2)).sum(1)
+        return low, (low + missing) * _SLACK
+
+    def _class_bounds(self, points: Float[Tensor, "n t c"]) -> Float[Tensor, "n c"]:
+        """p̄ · min(log(1 + χ²), κ(x) χ²): at least p̄ · term, for every class."""
+        rows, mean, length = _deviations(points)  # [n c t], [n c], [n c]
+        chi2 = (rows @ self.root).square().sum(2)  # [n c]
+        x = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)  # [n c]
+        kappa = phi(-x) / x.square()  # [n c]
+        return mean * torch.minimum(chi2.log1p(), kappa * chi2)
 
 
 def _deviations(
