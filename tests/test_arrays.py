@@ -148,6 +148,8 @@ def test_parts_are_of_the_same_kind_as_the_whole():
     for kind in ("array", "tensor", "Rows", "big-endian"):
         whole = CONTAINERS[kind]()
         assert rows("pool", whole) is whole
+    for whole in (X[:, 0], torch.ones(3), X[:0]):
+        assert rows("pool", whole) is whole
 
 
 def test_a_dataset_is_read_when_its_rows_are_asked_for():
