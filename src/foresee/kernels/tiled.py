@@ -15,7 +15,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
@@ -242,12 +242,13 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
         else:
             running = [one_core_each(workers).submit(loop) for _ in range(workers)]
             try:
-                for done in running:
-                    done.result()
+                wait(running, return_when=FIRST_EXCEPTION)
             finally:
                 for _ in todo:  # after an error or Ctrl-C, threads find nothing more to do
                     pass
                 wait(running)
+            for done in running:
+                done.result()
     return [results[position] for position in range(len(items))]
 
 
