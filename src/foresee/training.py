@@ -90,7 +90,7 @@ def fit(
     if like is None:
         raise InputError("model has no parameters: there is nothing to train")
     x, y = _checked(inputs, labels, any(isinstance(m, Standardise) for m in model.modules()))
-    optimiser = _optimiser(model, recipe)
+    optimiser = optimiser_of(model, recipe)
     batches = _batches(len(y), recipe.batch, rng, x.device)
 
     seed = int(rng.integers(2**63))
@@ -263,7 +263,8 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
         )
 
 
-def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimiser that a recipe asks for."""
     on_gpu = all(parameter.is_cuda for parameter in model.parameters())
     if recipe.optimiser == "adam":
         return torch.optim.Adam(

@@ -24,9 +24,8 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from foresee import files
+from foresee import files, lines
 from foresee.errors import InputError
-from foresee.lab import lines
 from foresee.lab.experiment import Experiment, Method, Round
 from foresee.lab.values import changes, plain, typed
 
