@@ -65,7 +65,7 @@ def curve(name: str, seed: int, **options: Any) -> tuple[list[float], float]:
         if batch < BATCHES:
             ids = learner.ask(BATCH).ids
             learner.tell(ids, y[rows["pool"][list(ids)]])
-    bought = [label for i, label in learner.told.items() if i >= 20]
+    bought = list(learner.told.values())[20:]  # in the order of telling
     return found, float(np.isin(bought, TARGET).mean())
 
 

@@ -155,6 +155,8 @@ class Learner:
         held = self._next_held(size)
         picks, worth, promised = self._pick(size - len(held))
         ids = [self._rows.ids[i] for i in picks]
+        if not ids + held:
+            return Batch((), size=size)
         self._happen(
             kind="ask",
             size=int(size),
@@ -227,17 +229,17 @@ class Learner:
     def predict(self, inputs: Inputs) -> Any:
         """The likeliest label of each input [n]; a series where a frame or a series came."""
         probs = self._point(inputs)
-        found = np.array(self.labels_())[probs.argmax(1)]
+        found = np.array(self.classes_)[probs.argmax(1)]
         if hasattr(inputs, "iloc"):
             return sys.modules["pandas"].Series(found, index=inputs.index)
         return found
 
     def predict_proba(self, inputs: Inputs) -> Any:
-        """Probabilities [n c], columns in the order of `labels_`; a frame where one came."""
+        """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
         probs = self._point(inputs)
         if hasattr(inputs, "iloc"):
             frame = sys.modules["pandas"].DataFrame
-            return frame(probs, index=inputs.index, columns=self.labels_())
+            return frame(probs, index=inputs.index, columns=self.classes_)
         return probs
 
     def promise(self) -> float:
@@ -265,13 +267,14 @@ class Learner:
         if not names:
             return Card(math.nan, 0.0, 1.0, 0, trained)
         places = np.array([self._goals.places[name] for name in names])
-        found = np.array(self.labels_())[self._point_of(self._part("target", places)[:]).argmax(1)]
+        found = np.array(self.classes_)[self._point_of(self._part("target", places)[:]).argmax(1)]
         right = sum(a == state.labels[b] for a, b in zip(found.tolist(), names, strict=True))
         interval = binomtest(right, len(names)).proportion_ci(method="wilson")
         low, high = float(interval.low), float(interval.high)
         return Card(right / len(names), low, high, len(names), trained)
 
-    def labels_(self) -> list[Label]:
+    @property
+    def classes_(self) -> list[Label]:
         """The classes, in the order of the columns of `predict_proba`."""
         return self._classes(self._training_set()[1])
 
@@ -426,10 +429,10 @@ class Learner:
 
     def _point_of(self, rows: Any) -> NDArray[Any]:
         probs = arrays.numpy(self._fitted().point(rows))
-        if probs.ndim != 2 or probs.shape[1] != len(self.labels_()):
+        if probs.ndim != 2 or probs.shape[1] != len(self.classes_):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
-                f"{len(self.labels_())} classes: pass all of them as classes, or let the function "
+                f"{len(self.classes_)} classes: pass all of them as classes, or let the function "
                 "that builds the network take classes"
             )
         return probs
