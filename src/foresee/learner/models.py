@@ -104,6 +104,11 @@ def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -
                 f"model is the network {kind}, and nothing says how to train it: pass recipe, such "
                 "as foresee.Recipe(iterations=1000)"
             )
+        if not has_dropout(model):
+            raise InputError(
+                f"model is one network, {kind}, without dropout, and copies of it would hardly "
+                "differ: pass a function that builds a fresh network, or add nn.Dropout layers"
+            )
         return partial(_fit_network, lambda: copy.deepcopy(model), recipe, draws, device)
     if hasattr(model, "fit") and not isinstance(model, type):
         if not hasattr(model, "predict_proba"):
@@ -188,10 +193,15 @@ def _fit_network(
         build = partial(build, classes=classes)
     masks, *owns = rng.spawn(1 + MEMBERS)
     first = _trained(build, recipe, device, inputs, labels, owns[0])
-    if any(isinstance(m, _DropoutNd) and m.p > 0 for m in first.modules()):
+    if has_dropout(first):
         return mc_dropout(first, draws, seeding.number(masks), classes=classes)
     others = [_trained(build, recipe, device, inputs, labels, own) for own in owns[1:]]
     return Ensemble((first, *others), classes=classes)
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether there is a layer to draw masks for."""
+    return any(isinstance(module, _DropoutNd) and module.p > 0 for module in model.modules())
 
 
 def _trained(

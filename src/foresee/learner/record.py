@@ -11,7 +11,7 @@ told. The events, by their ``kind``:
 import json
 import os
 import platform
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +23,8 @@ from filelock import FileLock, Timeout
 from foresee import __version__, files, lines
 from foresee.errors import InputError
 
-Id: TypeAlias = Hashable
+# A text or a whole number; people index with them, so a checker of types must not mind.
+Id: TypeAlias = Any
 Label: TypeAlias = str | int | float | bool
 Event: TypeAlias = dict[str, Any]
 
