@@ -284,6 +284,13 @@ def test_raw_features_of_any_rows(rows):
     assert len(set(picks.tolist())) == 5
 
 
+def test_a_network_that_is_there_spreads_by_its_own_embedding():
+    x = np.concatenate([np.full((20, 4), 5.0), -np.full((20, 4), 5.0)]).astype(np.float32)
+    network = networks.mlp(4, 2, (16,))
+    batch = Learner(network, {"input": torch.from_numpy(x)}, recipe=RECIPE).ask(2)
+    assert sorted(i // 20 for i in batch.ids) == [0, 1]
+
+
 def test_a_cold_start_tells_texts_apart():
     texts = ["the cat sat"] * 10 + ["stock markets fell"] * 10 + ["goal in extra time"] * 10
     picks = cold.spread(texts, texts, 3, np.random.default_rng(0))

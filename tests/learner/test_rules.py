@@ -29,7 +29,7 @@ def learner(**options):
 def warm(**options):
     """A learner that knows four labels."""
     found = learner(**options)
-    names = found._rows.ids[:4] if "ids" in options else NAMES[:4]
+    names = found._desk.pool.ids[:4] if "ids" in options else NAMES[:4]
     found.tell(names, [truth(i) for i in range(4)])
     assert len(set(found.told.values())) == 2
     return found
@@ -108,7 +108,7 @@ def test_the_last_answer_counts():
     found.tell(["photo 0"], [UNSURE])
     found.tell(["photo 0"], ["left"])
     assert found.told["photo 0"] == "left"
-    assert found._state.aside == {}
+    assert found._desk.state.aside == {}
 
 
 def test_two_answers_in_one_breath_are_refused():
@@ -300,7 +300,7 @@ def test_held_out_labels_are_a_share_of_all_and_never_trained_on():
         assert batch.scores[len(batch) - len(batch.held) :] == (None,) * len(batch.held)
         found.tell(batch.ids, [truth(name) for name in batch.ids])
     assert len(held) == 4
-    places, _ = found._training_set()
+    places, _ = found._desk.training_set()
     assert len(places) == 4 + 20 - 4
     assert not {NAMES.index(name) for name in held} & set(places)
 
@@ -349,9 +349,15 @@ def test_a_target_of_its_own_is_held_out_by_its_ids():
     assert all(name.startswith("target/") for name in batch.held)
     found.tell(batch.held, ["left"] * 4)
     assert found.card().n == 4
-    assert len(found._training_set()[0]) == 4
+    assert len(found._desk.training_set()[0]) == 4
     with pytest.raises(InputError, match="no 'target/9"):
         found.tell("target/99", "left")
+
+
+def test_what_is_held_out_must_not_be_in_the_pool():
+    with pytest.raises(InputError, match="target_ids: 'photo 3' is in the pool too"):
+        learner(holdout=0.5, target=X[3:5], target_ids=NAMES[3:5])
+    learner(target=X[3:5], target_ids=NAMES[3:5])
 
 
 # Prices
@@ -419,6 +425,25 @@ def test_a_large_pool_is_never_read_whole():
     assert len(found.ask(5)) == 5
     assert Spy.rows < 1000
     assert found.predict(["fine", "dull"]).tolist() == ["+", "-"]
+
+
+def test_a_fit_that_fails_fails_again():
+    def sampler(inputs, labels, rng):
+        raise ZeroDivisionError
+
+    found = Learner(sampler, X)
+    found.tell(range(4), [truth(i) for i in range(4)])
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            found.ask(3)
+    assert found.out == []
+
+
+def test_nothing_told_is_nothing():
+    found = warm()
+    batch = found.ask(3)
+    found.tell([], [])
+    assert found.ask(3) == batch
 
 
 def test_it_shows_itself():

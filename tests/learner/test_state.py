@@ -54,11 +54,11 @@ def test_taken_up_again_it_goes_on_as_if_nothing_had_happened(tmp_path):
 def test_every_answer_is_kept(state):
     with learner(state) as found, learner(None) as fresh:
         assert len(found.told) == 5
-        assert len(found._state.aside) == 2
+        assert len(found._desk.state.aside) == 2
         assert found.out == []
-        for event in found._events:
-            fresh._happen(**event)
-        assert fresh._state == found._state
+        for event in found._desk.events:
+            fresh._desk.happen(**event)
+        assert fresh._desk.state == found._desk.state
 
 
 def test_a_cut_anywhere_loses_at_most_the_line_that_was_being_written(state):
@@ -68,7 +68,7 @@ def test_a_cut_anywhere_loses_at_most_the_line_that_was_being_written(state):
     for size in sorted(size for size in near if 0 <= size <= len(data)):
         state.write_bytes(data[:size])
         with learner(state) as found:
-            assert len(found._events) == max(0, sum(end <= size for end in ends) - 1)
+            assert len(found._desk.events) == max(0, sum(end <= size for end in ends) - 1)
         assert state.read_bytes() == data[: max([ends[0], *(e for e in ends if e <= size)])]
 
 
@@ -109,8 +109,8 @@ def test_it_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
     sync = os.fsync
     with learner(tmp_path / "state") as found:
         monkeypatch.setattr(os, "fsync", lambda fd: (order.append("sync"), sync(fd))[1])
-        apply = found._state.apply
-        found._state.apply = lambda event: (order.append("count"), apply(event))
+        apply = found._desk.state.apply
+        found._desk.state.apply = lambda event: (order.append("count"), apply(event))
         found.tell([0], ["left"])
         assert order == ["sync", "count"]
 
@@ -210,6 +210,14 @@ def test_the_file_is_plain_json(state):
     assert [line["kind"] for line in found] == ["learner", "tell", "ask", "tell", "ask", "release"]
     assert found[0]["format"] == 1
     assert found[2]["ids"]
+
+
+def test_a_closed_learner_keeps_nothing(tmp_path):
+    found = learner(tmp_path / "state")
+    found.close()
+    with pytest.raises(InputError, match="was closed: make the learner anew"):
+        found.tell([0], ["left"])
+    assert found.told == {}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

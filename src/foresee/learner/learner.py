@@ -4,7 +4,8 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
+from torch import nn
 
 from foresee import arrays, checks, scores, sources
 from foresee.errors import InputError
 from foresee.learner import cold, record
-from foresee.learner.answers import check_classes, checked_ids, checked_labels
+from foresee.learner.answers import check_classes
+from foresee.learner.desk import Desk
 from foresee.learner.models import Fit, Frozen, fitting
 from foresee.learner.pool import Named, subset
-from foresee.learner.record import Answer, Batch, Event, Id, Label, State
+from foresee.learner.record import Batch, Id, Label
+from foresee.posteriors import point
 from foresee.recipe import Recipe
 from foresee.seeding import generator
 from foresee.strategies import GreedyConditioning
@@ -113,29 +117,23 @@ class Learner:
         self.draws, self.candidates, self.targets = draws, candidates, targets
         self.device, self.path = device, path
         _check_options(seed, holdout, draws, candidates, targets)
-        self._known = None if classes is None else check_classes(classes)
         self._frozen = model if isinstance(model, Frozen) else None
         self._fit: Fit = fitting(
             model.head if isinstance(model, Frozen) else model, recipe, draws, device
         )
-        self._rows = Named.read("pool", pool, ids)
-        self._goals = self._rows
-        if target is not None:
-            self._goals = Named.read("target", target, target_ids)
-        self._prices = _prices(costs, strategy, len(self._rows))
-        self._held = self._hold_out()
         self._features: dict[str, Any] = {}
         self._posterior: Posterior | None = None
         self._fitted_to: Any = None
-        self._record = None if path is None else record.Record(Path(path), self._header())
-        self._events: list[Event] = list(self._record.events) if self._record else []
-        self._state = State()
-        if self._record:
-            try:
-                self._take_up(self._record)
-            except BaseException:
-                self.close()
-                raise
+        rows = Named.read("pool", pool, ids)
+        self._prices = _prices(costs, strategy, len(rows))
+        self._desk = Desk(
+            rows,
+            None if target is None else Named.read("target", target, target_ids),
+            None if classes is None else check_classes(classes),
+            seed,
+            holdout,
+            None if path is None else Path(path),
+        )
 
     def ask(self, size: int = 10) -> Batch:
         """Return points to label; the same ones again until something is told.
@@ -149,24 +147,22 @@ class Learner:
             Their ids, scores and promise; see `Batch`.
         """
         checks.count("size", size, 1 << 40, of="any pool")
-        last = self._state.last
-        if last is not None and not self._state.moved and last.size == size:
-            return last
-        held = self._next_held(size)
+        state = self._desk.state
+        if state.last is not None and not state.moved and state.last.size == size:
+            return state.last
+        held = self._desk.next_held(size)
         picks, worth, promised = self._pick(size - len(held))
-        ids = [self._rows.ids[i] for i in picks]
-        if not ids + held:
-            return Batch((), size=size)
-        self._happen(
-            kind="ask",
-            size=int(size),
-            ids=ids + held,
-            scores=worth + [None] * len(held),
-            promise=promised,
-            held=held,
-        )
-        assert self._state.last is not None
-        return self._state.last
+        ids = [self._desk.pool.ids[i] for i in picks]
+        if ids or held:
+            self._desk.happen(
+                kind="ask",
+                size=int(size),
+                ids=ids + held,
+                scores=worth + [None] * len(held),
+                promise=promised,
+                held=held,
+            )
+        return state.last if state.last and (ids or held) else Batch((), size=size)
 
     def tell(self, ids: Any, labels: Any) -> None:
         """Keep labels; when this returns they are safe, on the disk where there is a ``path``.
@@ -180,50 +176,26 @@ class Learner:
         Raises:
             InputError: something is wrong with one of them, and none is kept.
         """
-        if isinstance(ids, str | int | np.integer):
-            ids, labels = [ids], [labels]
-        names = checked_ids("ids", ids)
-        for name in names:
-            if name not in self._rows.places and name not in self._state.held:
-                raise InputError(f"ids: there is no {name!r} in the pool: use the ids of the batch")
-        told = checked_labels(names, labels, self._known, self._state.labels)
-        by_answer: dict[Any, list[Id]] = {answer: [] for answer in Answer}
-        for name, label in told.items():
-            if isinstance(label, Answer):
-                by_answer[label].append(name)
-        plain = {name: label for name, label in told.items() if not isinstance(label, Answer)}
-        self._happen(
-            kind="tell",
-            ids=list(plain),
-            labels=list(plain.values()),
-            **{answer.value: some for answer, some in by_answer.items()},
-        )
+        self._desk.tell(ids, labels)
 
     def release(self, ids: Any = None) -> None:
         """Take back what is out for labelling, by default all: it may be handed out again.
 
         Labels that come for it nevertheless count as ever.
         """
-        names = list(self._state.out) if ids is None else checked_ids("ids", ids)
-        for name in names:
-            if name not in self._state.out:
-                raise InputError(f"ids: {name!r} is not out for labelling: leave it out")
-        self._happen(kind="release", ids=names)
+        self._desk.release(ids)
 
     def fit(self) -> "Learner":
         """Fit the model to the labels so far, if it is not; `ask` and `predict` do so by need."""
-        places, labels = self._training_set()
-        classes = self._classes(labels)
-        key = json.dumps([places, labels, classes])
-        if key == self._fitted_to:
-            return self
-        self._posterior, self._fitted_to = None, key
-        if len(set(labels)) > 1:
-            number = {label: i for i, label in enumerate(classes)}
-            y = np.array([number[label] for label in labels], np.int64)
-            x = arrays.rows("pool", self._inputs("pool"))[np.array(places)]
-            rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
-            self._posterior = self._fit(arrays.rows("labelled", x), y, rng, len(classes))
+        places, labels = self._desk.training_set()
+        key = json.dumps([places, labels, self.classes_])
+        if key != self._fitted_to:
+            self._posterior = None
+            if len(set(labels)) > 1:
+                rows = arrays.rows("labelled", self._part("pool", np.array(places))[:])
+                rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
+                self._posterior = self._fit(rows, self._numbers(labels), rng, len(self.classes_))
+            self._fitted_to = key
         return self
 
     def predict(self, inputs: Inputs) -> Any:
@@ -247,10 +219,10 @@ class Learner:
 
         It is estimated from as many ``candidates`` as a batch is chosen from.
         """
-        posterior, free = self._fitted(), self._free()
+        posterior, free = self._fitted(), self._desk.free()
         if not len(free):
             return 0.0
-        rng = generator(self.seed, self._state.batches, "promise")
+        rng = generator(self.seed, self._desk.state.batches, "promise")
         some = subset(free, self.candidates, rng)
         draws = posterior.predict(self._part("pool", some)[:])
         goals = posterior.predict(self._part("target", self._some_targets(rng))[:])
@@ -261,12 +233,12 @@ class Learner:
 
         Picked labels are of the hard cases and of those trained on: they are never used for it.
         """
-        state = self._state
+        state = self._desk.state
         names = [name for name in state.labels if name in state.held]
         trained = len(state.labels) - len(names)
         if not names:
             return Card(math.nan, 0.0, 1.0, 0, trained)
-        places = np.array([self._goals.places[name] for name in names])
+        places = np.array([self._desk.target.places[name] for name in names])
         found = np.array(self.classes_)[self._point_of(self._part("target", places)[:]).argmax(1)]
         right = sum(a == state.labels[b] for a, b in zip(found.tolist(), names, strict=True))
         interval = binomtest(right, len(names)).proportion_ci(method="wilson")
@@ -276,22 +248,23 @@ class Learner:
     @property
     def classes_(self) -> list[Label]:
         """The classes, in the order of the columns of `predict_proba`."""
-        return self._classes(self._training_set()[1])
+        return self._desk.classes()
 
     @property
     def told(self) -> dict[Id, Label]:
         """Every label that counts, by id; those held out are among them."""
-        return dict(self._state.labels)
+        return dict(self._desk.state.labels)
 
     @property
     def out(self) -> list[Id]:
         """Ids that are out for labelling."""
-        return list(self._state.out)
+        return list(self._desk.state.out)
 
     def save(self, path: Path | str) -> None:
         """Write all that was asked and told to a file, for `load`; the pool is not in it."""
-        if self._record is None or Path(path).absolute() != self._record.path.absolute():
-            record.write(Path(path), self._header(), self._events)
+        own = self._desk.record
+        if own is None or Path(path).absolute() != own.path.absolute():
+            record.write(Path(path), self._desk.header(), self._desk.events)
 
     @classmethod
     def load(cls, path: Path | str, model: Any, pool: Any = None, **options: Any) -> "Learner":
@@ -317,8 +290,8 @@ class Learner:
 
     def close(self) -> None:
         """Let another process take up the file at ``path``."""
-        if self._record is not None:
-            self._record.close()
+        if self._desk.record is not None:
+            self._desk.record.close()
 
     def __enter__(self) -> "Learner":
         return self
@@ -340,62 +313,11 @@ class Learner:
         return Learner(**(self.get_params() | {"model": model}))
 
     def __repr__(self) -> str:
-        state = self._state
+        state = self._desk.state
         return (
-            f"Learner({type(self.model).__name__}, pool of {len(self._rows)}: "
+            f"Learner({type(self.model).__name__}, pool of {len(self._desk.pool)}: "
             f"{len(state.labels)} labels, {len(state.out)} out)"
         )
-
-    def _happen(self, **event: Any) -> None:
-        """First the disk, then the memory: what failed to be kept has not happened."""
-        if self._record is not None:
-            self._record.append(event)
-        self._events.append(event)
-        self._state.apply(event)
-
-    def _take_up(self, found: record.Record) -> None:
-        mine, theirs = self._header(), found.header
-        for key in ("seed", "holdout", "classes", "rows", "look"):
-            if mine[key] != theirs.get(key):
-                raise InputError(
-                    f"{found.path} was begun with {key} = {theirs.get(key)!r}, and this learner "
-                    f"has {mine[key]!r}: pass the same again, or choose another path"
-                )
-        state = record.folded(found.path, found.events)
-        for name in (*state.labels, *state.aside, *state.out):
-            if name not in self._rows.places and name not in state.held:
-                raise InputError(
-                    f"{found.path} knows {name!r}, which is not in the pool: pass the pool and the "
-                    "ids it was begun with"
-                )
-        self._state = state
-
-    def _header(self) -> dict[str, Any]:
-        numbered = isinstance(self._rows.ids, range)
-        return {
-            "seed": int(self.seed),
-            "holdout": float(self.holdout),
-            "classes": self._known,
-            # Rows that have no other name than their number must stay where they are.
-            "rows": len(self._rows) if numbered else None,
-            "look": self._rows.look() if numbered else None,
-            "pool": self._rows.origin,
-            "target": self._goals.origin or True if self.target is not None else None,
-        }
-
-    def _training_set(self) -> tuple[list[int], list[Label]]:
-        """Positions in the pool, ascending, and their labels."""
-        state = self._state
-        found = [
-            (self._rows.places[name], label)
-            for name, label in state.labels.items()
-            if name not in state.held
-        ]
-        found.sort(key=lambda pair: pair[0])
-        return [place for place, _ in found], [label for _, label in found]
-
-    def _classes(self, labels: Iterable[Label]) -> list[Label]:
-        return self._known if self._known is not None else sorted(set(labels))
 
     def _fitted(self) -> Posterior:
         self.fit()
@@ -407,13 +329,14 @@ class Learner:
 
     def _inputs(self, which: str) -> Any:
         """What the model reads of the pool or the target."""
-        rows = self._rows if which == "pool" or self.target is None else self._goals
+        if not self._desk.own:
+            which = "pool"
+        rows = getattr(self._desk, which).rows
         if self._frozen is None:
-            return rows.rows
-        key = "pool" if rows is self._rows else "target"
-        if key not in self._features:
-            self._features[key] = self._frozen.features(rows.rows)
-        return self._features[key]
+            return rows
+        if which not in self._features:
+            self._features[which] = self._frozen.features(rows)
+        return self._features[which]
 
     def _part(self, which: str, places: NDArray[np.int64]) -> Any:
         """Some rows, which are read when they are needed."""
@@ -437,65 +360,44 @@ class Learner:
             )
         return probs
 
-    def _hold_out(self) -> list[int]:
-        """Positions in the target, in the order they are held out in; where the pool is the target
-        these are set apart before any is picked, or they would be a sample of what is left."""
-        n = len(self._goals)
-        order = generator(self.seed, "holdout").permutation(n)
-        if self.target is None:
-            order = order[: math.ceil(self.holdout * n)]
-        return order.tolist() if self.holdout else []
-
-    def _next_held(self, size: int) -> list[Id]:
-        """So many that their share of all points asked for is kept, whatever the sizes."""
-        state = self._state
-        due = math.floor(self.holdout * (state.asked + size)) - len(state.held)
-        names = (self._goals.ids[place] for place in self._held)
-        known = (state.held, state.labels, state.aside, state.out)
-        fresh = (name for name in names if not any(name in some for some in known))
-        return [name for name, _ in zip(fresh, range(max(0, due)), strict=False)]
-
-    def _free(self) -> NDArray[np.int64]:
-        """Positions in the pool that may be handed out; those unsure where nothing else is left."""
-        state, places = self._state, self._rows.places
-        free = np.ones(len(self._rows), bool)
-        if self.target is None:
-            free[self._held] = False
-        for name in (*state.labels, *state.aside, *state.out):
-            if name in places:
-                free[places[name]] = False
-        if not free.any():
-            unsure = [name for name, answer in state.aside.items() if answer is Answer.UNSURE]
-            free[[places[name] for name in unsure if name in places]] = True
-        return np.flatnonzero(free)
-
     def _some_targets(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        return subset(np.arange(len(self._goals)), self.targets, rng)
+        return subset(np.arange(len(self._desk.target)), self.targets, rng)
+
+    def _numbers(self, labels: Sequence[Label]) -> NDArray[np.int64]:
+        number = {label: i for i, label in enumerate(self.classes_)}
+        return np.array([number[label] for label in labels], np.int64)
 
     def _pick(self, size: int) -> tuple[NDArray[np.int64], list[float | None], float | None]:
         """Positions in the pool, the score of each, the promise of all."""
-        free = self._free()
+        free = self._desk.free()
         size = min(size, len(free))
         if size < 1:
             return np.empty(0, np.int64), [], None
-        rng = generator(self.seed, self._state.batches, "ask")
-        fewest = None if self.candidates is None else max(self.candidates, 2 * size)
-        some = subset(free, fewest, rng)
+        rng = generator(self.seed, self._desk.state.batches, "ask")
+        enough = None if self.candidates is None else max(self.candidates, 2 * size)
+        some = subset(free, enough, rng)
         pool, val = self._part("pool", some), self._part("target", self._some_targets(rng))
         self.fit()
         if self._posterior is None:
-            return some[cold.spread(pool, val, size, rng)], [None] * size, None
-        places, labels = self._training_set()
+            return some[self._cold(pool, val, size, rng)], [None] * size, None
         self._point_of(pool[:1])
-        number = {label: i for i, label in enumerate(self._classes(labels))}
-        y = np.array([number[label] for label in labels])
-        view = View(self._posterior, self._part("pool", np.array(places)), y, pool, val)
+        places, labels = self._desk.training_set()
+        labelled = self._part("pool", np.array(places))
+        view = View(self._posterior, labelled, self._numbers(labels), pool, val)
         strategy = self._choice(some)
         picks = checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
         draws: Any = self._posterior.predict(pool[picks])
         goals: Any = self._posterior.predict(val[:])
         worth = arrays.numpy(scores.mebl(draws, goals)).tolist()
         return some[picks], worth, scores.promise(draws, goals)
+
+    def _cold(self, pool: Any, val: Any, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Spread over what a network that came as it is makes of them, or over raw features."""
+        if isinstance(self.model, nn.Module):
+            with suppress(InputError):  # it has no embedding, or reads other rows
+                embed = point(self.model).embed
+                pool, val = arrays.numpy(embed(pool)), arrays.numpy(embed(val))
+        return cold.spread(pool, val, size, rng)
 
     def _choice(self, some: NDArray[np.int64]) -> Strategy:
         if self._prices is not None:

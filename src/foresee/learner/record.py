@@ -173,6 +173,8 @@ class Record:
 
     def append(self, event: Event) -> None:
         """Write an event; when this returns it is on the disk."""
+        if not self._lock.is_locked:
+            raise InputError(f"{self.path} was closed: make the learner anew to go on")
         self._sum = lines.append(self.path, event, self._sum)
 
     def close(self) -> None:
