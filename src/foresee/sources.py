@@ -151,7 +151,7 @@ def folder(
     if size is None:
         raise InputError(
             f"{root} is a folder of images: pass size, the height and the width that the model "
-            "reads, or the side of a square, such as size=64"
+            "reads, or the side of a square, as in foresee.read(folder, size=64)"
         )
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or channels not in (1, 3):

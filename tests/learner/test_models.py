@@ -160,6 +160,19 @@ def test_images_as_bytes_are_standardised():
     assert len(used(whole, x, y, recipe=short).model) == 12
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(20),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        make_pipeline(StandardScaler(), GaussianNB()),
+    ],
+    ids=str,
+)
+def test_classifiers_read_images_flattened(model):
+    used(model, *pictures(60))
+
+
 def test_a_folder_of_images(tmp_path):
     x, y = pictures()
     for i, (image, label) in enumerate(zip(x, y, strict=True)):

@@ -136,6 +136,7 @@ def _fit_classifier(
 ) -> Posterior:
     """Trees of a forest, Gaussian weights of a logistic regression, a bootstrap of all others."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
+    inputs = arrays.rows("inputs", _flat(inputs[:]))  # classifiers read no images
     forest = hasattr(type(last), "estimators_samples_")
     if forest or type(last).__name__ == "LogisticRegression":
         whole = fresh(model, rng).fit(inputs[:], labels)
@@ -174,7 +175,7 @@ class Piped:
 
     def _map(self, method: str, inputs: Inputs) -> Array:
         function = getattr(self.posterior, method)
-        return map_rows(lambda x: function(self.before.transform(x)), inputs)
+        return map_rows(lambda x: function(self.before.transform(_flat(x))), inputs)
 
 
 def _fit_network(
