@@ -256,6 +256,7 @@ def test_a_network_must_have_an_output_for_each_class():
         (networks.mlp(4, 2), {}, "pass recipe"),
         (RidgeClassifier(), {}, "no predict_proba"),
         (RandomForestClassifier, {}, "model must be a scikit-learn classifier"),
+        (LogisticRegression(), {"recipe": RECIPE}, "recipe is for networks"),
         ("forest", {}, "model must be"),
         (None, {}, "model must be"),
     ],
@@ -263,6 +264,14 @@ def test_a_network_must_have_an_output_for_each_class():
 def test_what_is_no_model(model, options, words):
     with pytest.raises(InputError, match=words):
         Learner(model, X, **options)
+
+
+def test_a_function_must_return_a_posterior():
+    for function in (lambda x, y, rng: None, lambda x, y, rng: networks.mlp(4, 2)):
+        learner = Learner(function, X)
+        learner.tell(range(8), Y[:8])
+        with pytest.raises(InputError, match="must return a posterior with predict and point"):
+            learner.ask(3)
 
 
 # Cold start

@@ -459,7 +459,10 @@ def test_many_logistic_regressions_are_one_product():
         posterior = bootstrap(logistic(), x, y, 7, classes=5, rng=np.random.default_rng(0))
         names = np.arange(5)
         each = np.stack([class_probs(m, x, names) for m in posterior.models], 1)
-        np.testing.assert_allclose(posterior.predict(x), each, atol=1e-7)
+        for rows in (x, x.tolist(), sparse.csr_matrix(x)):
+            np.testing.assert_allclose(posterior.predict(rows), each, atol=1e-7)
+        with pytest.raises(ValueError, match="contains NaN"):
+            posterior.predict(np.full_like(x, np.nan))
 
 
 def test_a_hessian_beyond_memory_is_refused_before_it_is_made():

@@ -111,6 +111,8 @@ def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -
             )
         return partial(_fit_network, lambda: copy.deepcopy(model), recipe, draws, device)
     if hasattr(model, "fit") and not isinstance(model, type):
+        if recipe is not None:
+            raise InputError(f"recipe is for networks, and model is {kind}: leave it out")
         if not hasattr(model, "predict_proba"):
             raise InputError(
                 f"model {kind} has no predict_proba: wrap it in CalibratedClassifierCV"
@@ -123,7 +125,24 @@ def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -
         )
     if recipe is not None:
         return partial(_fit_network, model, recipe, draws, device)
-    return lambda inputs, labels, rng, classes: model(inputs, labels, rng)
+    return partial(_fit_by_function, model)
+
+
+def _fit_by_function(
+    function: Callable[..., Posterior],
+    inputs: Inputs,
+    labels: NDArray[np.int64],
+    rng: np.random.Generator,
+    classes: int,
+) -> Posterior:
+    posterior = function(inputs, labels, rng)
+    if not (hasattr(posterior, "predict") and hasattr(posterior, "point")):
+        raise InputError(
+            f"model must return a posterior with predict and point, got "
+            f"{type(posterior).__name__}: see foresee.posteriors; a function that builds a network "
+            "needs a recipe"
+        )
+    return posterior
 
 
 def _fit_classifier(

@@ -248,7 +248,8 @@ class Members:
 
     def _every(self, x: Inputs) -> NDArray[np.float32]:
         names = self._names()
-        if _is_one_product(self.models):
+        plain = isinstance(x, np.ndarray | Tensor) or hasattr(x, "tocsr")  # frames have names
+        if plain and _is_one_product(self.models):
             return _logistic_probs(self.models, _table(self.models[0], x), names)
         return np.stack([class_probs(model, x, names) for model in self.models], 1)
 
@@ -313,10 +314,12 @@ def _is_one_product(models: Sequence[Any]) -> bool:
 
 def _logistic_probs(models: Sequence[Any], x: Any, names: NDArray[Any]) -> NDArray[np.float32]:
     """Probabilities of all models [n t c], by one matrix product for all of them."""
+    from sklearn.utils import check_array
+
     weights = np.concatenate([model.coef_ for model in models])  # [t·k d]
     shifts = np.concatenate([model.intercept_ for model in models])
     known = np.searchsorted(names, models[0].classes_)
-    x = x.tocsr() if hasattr(x, "tocsr") else x
+    x = check_array(x, accept_sparse="csr")  # refuses NaN, as each of the models would
     out = np.zeros((x.shape[0], len(models), len(names)), np.float32)
     for start in range(0, x.shape[0], _ROWS):
         part = x[start : start + _ROWS]
