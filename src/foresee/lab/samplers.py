@@ -77,12 +77,7 @@ class DropoutNetwork:
         if self.network == "mlp":
             body = networks.mlp(size * size * channels, self.classes, seed=seed)
         else:
-            build = {
-                "vgg16": networks.vgg16,
-                "small_cnn": networks.small_cnn,
-                "slim_cnn": networks.slim_cnn,
-            }[self.network]
-            body = build(self.classes, size, channels, seed=seed)
+            body = getattr(networks, self.network)(self.classes, size, channels, seed=seed)
         return nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
 
 

@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,7 @@ from foresee.lab.experiment import Experiment
 from foresee.lab.report import health, measures, published, statistics
 from foresee.lab.report.light import Light, light
 from foresee.lab.report.measures import ACCURACY, COST, GAIN, METRICS, PROMISED, REMAINING
-from foresee.lab.store import Trial
+from foresee.lab.store import Skip, Trial, refuse
 
 _CLASSES = 100_000
 _SIZE = 2**53  # larger ones are not whole numbers any more once they are floats
@@ -167,14 +167,6 @@ class Study:
             for method, trials in self.trials.items()
         }
         return {method: by_seed for method, by_seed in found.items() if by_seed}
-
-
-Skip = Callable[[InputError], object]
-
-
-def refuse(problem: InputError) -> None:
-    """Leave nothing out."""
-    raise problem
 
 
 def studies(trials: Iterable[Trial], skip: Skip = refuse) -> list[Study]:
