@@ -30,7 +30,8 @@ from foresee import (
     mell_top_k,
 )
 from foresee.strategies import batch
-from foresee.strategies.drawspace import explained, target_root
+from foresee.kernels import tiled
+from foresee.strategies.drawspace import explained, target_gram
 from foresee.types import Strategy, View
 from scoring import peak_memory, seconds
 
@@ -79,7 +80,7 @@ def view_of(probs: Tensor, n: int) -> View:
 
 def plain_greedy(pool: Tensor, val: Tensor, size: int) -> None:
     """Greedy conditioning with all scores brought up to date after every pick."""
-    rows, root = explained(pool), target_root(val).float()
+    rows, root = explained(pool), tiled.root(target_gram(val)).float()
     n, c, t = rows.shape
     told, spread = rows @ root, 1.001 * torch.eye(c).expand(n, c, c)
     cov, taken = torch.eye(t), torch.zeros(n, dtype=torch.bool)
@@ -98,7 +99,7 @@ def plain_greedy(pool: Tensor, val: Tensor, size: int) -> None:
 
 def plain_seeding(pool: Tensor, val: Tensor, size: int) -> None:
     """k-means++ on the MEBL embedding with all distances brought up to date after every pick."""
-    vectors = (explained(pool) @ target_root(val).float()).flatten(1)
+    vectors = (explained(pool) @ tiled.root(target_gram(val)).float()).flatten(1)
     squares = vectors.square().sum(1)
     nearest = squares.clone()
     for _ in range(size):
