@@ -29,8 +29,8 @@ from foresee import (
     mell,
     mell_top_k,
 )
-from foresee.strategies import batch
 from foresee.kernels import tiled
+from foresee.strategies import batch
 from foresee.strategies.drawspace import explained, target_gram
 from foresee.types import Strategy, View
 from scoring import peak_memory, seconds

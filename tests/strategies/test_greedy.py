@@ -101,15 +101,18 @@ def labels_of(pool, val, noise=NOISE, dtype=torch.float64):
 
 def plain(labels, size):
     """Follow all labels from pick to pick."""
-    return greedy._run(labels, labels.survey(), labels.nothing_known(), size)
+    return greedy._run(labels, labels.survey(), size)
+
+
+def surveyed(labels, W):
+    """All labels given a batch of others."""
+    return labels.survey(W, torch.zeros(len(labels.E), dtype=torch.bool))
 
 
 def covariances(labels, run):
     """W after each pick of a run."""
-    W = [labels.nothing_known()]
-    for change in run.changes:
-        W.append(W[-1] - change.K @ change.K.T)
-    return W[1:]
+    start = labels.survey().W
+    return [greedy._after(run.changes[: k + 1], start) for k in range(len(run.changes))]
 
 
 @pytest.mark.parametrize("c", [2, 3, 10])
@@ -161,7 +164,7 @@ def test_a_label_never_makes_the_prediction_worse(t, dtype):
     labels = labels_of(pool, val, dtype=dtype)
     rng = np.random.default_rng(1)
     for _ in range(5):
-        cov = labels.nothing_known()
+        cov = labels.survey().W
         batch = rng.permutation(30)
         at_first, left = variance_left(pool, val, batch[:1], 1e18), [float(labels.S.trace())]
         for k, pick in enumerate(batch, start=1):
@@ -189,7 +192,7 @@ def test_a_worthless_label_can_become_the_best():
     labels = labels_of(pool, val)
     before = labels.survey().scores()
     run = plain(labels, 2)
-    after = labels.survey(covariances(labels, run)[0]).scores()
+    after = surveyed(labels, covariances(labels, run)[0]).scores()
     assert run.picks.tolist() == [0, 1]
     assert before[1] < 1e-15
     assert 0 < after[2] <= before[2] < after[1]
@@ -205,13 +208,13 @@ def test_scores_between_two_surveys_are_bounded(seed, spread, steps):
     pool, val = pair(n=25, t=10, c=4, spread=spread, seed=seed)
     labels = labels_of(pool, val)
     cov, changes = torch.eye(10).double(), []
-    before = labels.survey(cov)
+    before = labels.survey()
     scores = [before.least()]
     for i in np.random.default_rng(seed).permutation(25)[:steps]:
         changes.append(labels.change(torch.tensor([i]), cov))
         cov = cov - changes[-1].K @ changes[-1].K.T
-        scores.append(labels.survey(cov).least())
-    bound = labels.most(before, labels.survey(cov), changes)
+        scores.append(surveyed(labels, cov).least())
+    bound = labels.most(before, surveyed(labels, cov), changes)
     assert (torch.stack(scores) <= bound + 1e-15).all()
 
 
@@ -222,8 +225,8 @@ def test_followed_labels_are_those_of_a_survey(seed, spread):
     run = plain(labels, 5)
     followed = labels.survey()
     for change, cov in zip(run.changes, covariances(labels, run), strict=True):
-        followed.add(None, change)
-        survey = labels.survey(cov)
+        followed.add(change)
+        survey = surveyed(labels, cov)
         torch.testing.assert_close(followed.M, survey.M, rtol=0, atol=1e-12)
         torch.testing.assert_close(followed.H, survey.H, rtol=0, atol=1e-13)
         scores = survey.least()
@@ -241,15 +244,14 @@ def test_followed_labels_are_those_of_a_survey(seed, spread):
 def test_bounds_hold_in_float32_as_well(seed, noise):
     pool, val = pair(n=60, t=10, c=4, seed=seed)
     labels = labels_of(pool, val, noise, dtype=torch.float32)
-    W = labels.nothing_known()
-    before = labels.survey(W)
+    before = labels.survey()
     # Nothing has changed: the bounds are as tight as they can be, and rounding would break them.
-    nothing = labels.change(torch.tensor([0]), W)._replace(K=torch.zeros(10, 4).double())
-    assert (labels.most(before, labels.survey(W), [nothing]) >= before.least()).all()
+    nothing = labels.change(torch.tensor([0]), before.W)._replace(K=torch.zeros(10, 4).double())
+    assert (labels.most(before, labels.survey(), [nothing]) >= before.least()).all()
     # Nor does an old inverse hide the best label.
     followed = labels.survey()
     for change in plain(labels, 20).changes:
-        followed.add(None, change)
+        followed.add(change)
         found, all_of_them = (followed.some(slice(None)).scores(b) for b in (None, torch.zeros(1)))
         assert found.max() == all_of_them.max() > 0
         assert found.argmax() == all_of_them.argmax()
@@ -304,8 +306,8 @@ def test_float32_chooses_as_well_as_float64(monkeypatch, few):
     Ws = covariances(exact, run)
     error = 0.0
     for cov in [torch.eye(40).double(), *Ws[::10], Ws[-1]]:
-        scores = exact.survey(cov).least()
-        worst = (single.survey(cov).least() - scores).abs().max() / scores.max()
+        scores = surveyed(exact, cov).least()
+        worst = (surveyed(single, cov).least() - scores).abs().max() / scores.max()
         error = max(error, float(worst))
     assert run.scores[-1] < 3e-3 * run.scores[0]
     assert error < 1e-5

@@ -84,7 +84,9 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     return (S.triu() + S.triu(1).T) / (t * m)
 
 
-def _centred(probs: Float[Tensor, "k t c"]) -> tuple[Float[Tensor, "k c t"], Float[Tensor, "k c 1"]]:
+def _centred(
+    probs: Float[Tensor, "k t c"],
+) -> tuple[Float[Tensor, "k c t"], Float[Tensor, "k c 1"]]:
     """(P − p̄)ᵀ and p̄."""
     rows = probs.mT.contiguous()
     mean = rows.mean(2, keepdim=True)
@@ -118,10 +120,6 @@ class Labels:
         self.E, self.S, self.noise, self.executor = E, S, noise, executor
         self.M_at_first = (1 + noise) * torch.eye(E.shape[1], dtype=E.dtype, device=E.device)
 
-    def nothing_known(self) -> Float[Tensor, "t t"]:
-        """W before the first label."""
-        return torch.eye(len(self.S)).to(self.S)
-
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
         """Work on slices of n labels, each of few enough to stay in the cache."""
         parts = _parts(n, self.E[0].numel(), self.E)
@@ -140,17 +138,15 @@ class Labels:
     def survey(
         self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
     ) -> "Survey":
-        """All labels, given a batch that leaves W and has taken some, or given nothing."""
-        n = len(self.E)
-        if taken is None:
-            taken = torch.zeros(n, dtype=torch.bool, device=self.E.device)
-        if W is None:
+        """All labels, given a batch that leaves W and has taken some; None: given nothing."""
+        n, unknown = len(self.E), torch.eye(len(self.S)).to(self.S)
+        if W is None or taken is None:
+            W, taken = unknown, torch.zeros(n, dtype=torch.bool, device=self.E.device)
             H, M = self._between(self.S), self.M_at_first.expand(n, -1, -1).clone()
         else:
-            H = self._between(W @ self.S @ W)
-            M = self.M_at_first - self._between(self.nothing_known() - W)
+            H, M = self._between(W @ self.S @ W), self.M_at_first - self._between(unknown - W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
-        return Survey(self.E, H, M, R, taken.clone())
+        return Survey(self.E, H, M, R, W.clone(), taken.clone())
 
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n c c"]:
         """E A Eᵀ."""
@@ -175,23 +171,25 @@ class Labels:
 
 @dataclass
 class Survey:
-    """M and H of labels given a batch, R = M⁻¹ as it was at some time, and who is in the batch."""
+    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, W, and who is in the batch."""
 
     E: Float[Tensor, "n c t"]
     H: Float[Tensor, "n c c"]
     M: Float[Tensor, "n c c"]
     R: Float[Tensor, "n c c"]
+    W: Float[Tensor, "t t"]
     taken: Bool[Tensor, "n"]
 
     def some(self, which: Tensor | slice) -> "Survey":
         """Those at these positions, to be followed apart from the others."""
-        own = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
-        return Survey(self.E[which], *own)
+        H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
+        return Survey(self.E[which], H, M, R, self.W.clone(), taken)
 
-    def add(self, pick: Int[Tensor, "1"] | None, change: Change) -> None:
-        """Add a label, one of these or (None) another, to the batch."""
+    def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
+        """Add a label to the batch: one of these, or (None) another, when W need not follow."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
+            self.W.addmm_(change.K, change.K.T, alpha=-1)
         n, c, t = self.E.shape
         both = self.E.view(-1, t) @ torch.cat([change.K, change.WSK], 1).to(self.E)  # [n·c 2c]
         X, Y = both.view(n, c, 2, c).unbind(2)  # [n c c] both

@@ -104,7 +104,7 @@ class GreedyConditioning:
                 yield explained(coarsened(probs, self.classes))
 
         labels = Labels(gathered(rows(), len(order)), S, self.noise)
-        first = [int(torch.cat(whole).argmax())] if whole else []
+        first = torch.cat(whole).argmax(0, keepdim=True) if whole else None
         with tiled.full_precision():
             return order[_select(labels, size, first)]
 
@@ -125,70 +125,59 @@ def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tenso
         return ((E @ S.to(E)) * E).sum((1, 2))
 
 
-def _select(labels: Labels, size: int, first: Sequence[int] = ()) -> NDArray[np.int64]:
-    """Pick ``size`` labels, of which the first are given."""
+def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) -> NDArray[np.int64]:
+    """Pick ``size`` labels, of which the first may be given."""
     n, c, t = labels.E.shape
-    W, survey = labels.nothing_known(), labels.survey()
-    for position in first:
-        pick = torch.tensor([position], device=W.device)
-        change = labels.change(pick, W)
-        survey.add(pick, change)
-        W -= change.K @ change.K.T
-    picks = list(first)
-    threads = torch.get_num_threads()
+    first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
+    survey = labels.survey()
+    for pick in first[:, None]:
+        survey.add(labels.change(pick, survey.W), pick)
     if labels.E.is_cuda or n <= FEW or c * size <= _SURVEYS * t:
-        return _follow_all(labels, size, picks, W, survey)
-    if threads == 1:
-        for _ in _pick_lazily(labels, size, picks, W, survey):
-            pass
-    else:
-        # Threads that work apart: torch's own wait for each other after every small product.
+        return _follow_all(labels, size, first, survey)
+    picks, threads = first.tolist(), torch.get_num_threads()
+    if threads > 1:  # apart: torch's own wait for each other after every small product
         labels.executor = tiled.one_core_each(threads)
-        runs = _pick_lazily(labels, size, picks, W, survey)
-        while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
-            pass
+    runs = _pick_lazily(labels, size, picks, survey)
+    while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
+        pass
     return np.array(picks, dtype=np.int64)
 
 
 def _follow_all(
-    labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"], survey: Survey
+    labels: Labels, size: int, first: Int[Tensor, "k"], survey: Survey
 ) -> NDArray[np.int64]:
-    """Run after run of all labels, without a wait for any pick of a run on a GPU."""
+    """Run after run among all labels; on a GPU nothing waits for a single pick."""
     c, t = labels.E.shape[1:]
     steps = min(STEPS // 4, max(1, t // c))  # t // c labels may tell all that t draws know
-    runs, best = [torch.tensor(picks, dtype=torch.int64, device=W.device)], 0.0
-    for start in range(len(picks), size, steps):
-        run = _run(labels, survey, W, min(steps, size - start))
+    runs, best = [first], 0.0
+    for start in range(len(first), size, steps):
+        run = _run(labels, survey, min(steps, size - start))
         runs.append(run.picks)
-        W = run.W
         best = max(best, float(run.scores[0]))
-        if run.scores[-1] < _FALL * best:
-            survey, best = labels.survey(W, survey.taken), 0.0
+        if float(run.scores[-1]) < _FALL * best:
+            survey, best = labels.survey(survey.W, survey.taken), 0.0
     return torch.cat(runs).cpu().numpy()
 
 
-def _pick_lazily(
-    labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"], now: Survey
-) -> Iterator[int]:
+def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> Iterator[int]:
     """Run after run, as in the plan above; yields how many picks of a run were kept."""
     n = len(labels.E)
     steps = 8
     while len(picks) < size:
         steps = min(steps, size - len(picks), BLOCK)
         block = now.scores().topk(min(BLOCK, n - len(picks))).indices.sort().values  # [k]
-        run = _run(labels, now.some(block), W, steps, block)
-        later = labels.survey(run.W, now.taken)
+        run = _run(labels, now.some(block), steps, block)
+        later = labels.survey(_after(run.changes, now.W), now.taken)
         rivals = labels.most(now, later, run.changes) > run.scores.min()  # [n]
         rivals[block] = False
         rivals &= ~now.taken
         followed = int(rivals.sum())
         kept = _unbeaten(labels, now.some(rivals.nonzero()[:, 0]), run) if followed else steps
         if kept < steps:
-            run = run.cut(kept, W)
-            later = labels.survey(run.W, now.taken)
-        now, W = later, run.W
-        now.taken[run.picks] = True
-        picks += run.picks.tolist()
+            later = labels.survey(_after(run.changes[:kept], now.W), now.taken)
+        now = later
+        now.taken[run.picks[:kept]] = True
+        picks += run.picks[:kept].tolist()
         # To score all costs as much as to follow all through some 7 picks: spend alike on both.
         if kept < steps or followed * steps > 12 * n:
             steps = max(1, steps // 2)
@@ -197,37 +186,30 @@ def _pick_lazily(
         yield kept
 
 
+def _after(changes: Sequence[Change], W: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
+    """W once these labels are in the batch."""
+    K = torch.cat([change.K for change in changes], 1)
+    return W - K @ K.T
+
+
 class _Run(NamedTuple):
-    """Picks, one after the other: positions, scores, what each changed, and W after all."""
+    """Picks, one after the other: positions, scores, and what each changed."""
 
     picks: Int[Tensor, "k"]
     scores: Float[Tensor, "k"]
     changes: list[Change]
-    W: Float[Tensor, "t t"]
-
-    def cut(self, kept: int, W: Float[Tensor, "t t"]) -> "_Run":
-        """The first picks of a run that began at W."""
-        K = torch.cat([change.K for change in self.changes[:kept]], 1)
-        return _Run(self.picks[:kept], self.scores[:kept], self.changes[:kept], W - K @ K.T)
 
 
-def _run(
-    labels: Labels,
-    survey: Survey,
-    W: Float[Tensor, "t t"],
-    steps: int,
-    block: Int[Tensor, "k"] | None = None,
-) -> _Run:
-    """Pick the best label of the survey, ``steps`` times; it is of the labels in the block only."""
-    W, picks, scores, changes = W.clone(), list[Tensor](), list[Tensor](), list[Change]()
+def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | None = None) -> _Run:
+    """Pick the best label of a survey, ``steps`` times; the survey is of all, or of a block."""
+    picks, scores, changes = list[Tensor](), list[Tensor](), list[Change]()
     for _ in range(steps):
-        score, pick = survey.scores().max(0, keepdim=True)  # [1] both, of equals the first
+        score, pick = survey.scores().max(0, keepdim=True)  # [1] both; of equals the first
         scores.append(score)
         picks.append(pick if block is None else block[pick])
-        changes.append(labels.change(picks[-1], W))
-        survey.add(pick, changes[-1])
-        W.addmm_(changes[-1].K, changes[-1].K.T, alpha=-1)
-    return _Run(torch.cat(picks), torch.cat(scores), changes, W)
+        changes.append(labels.change(picks[-1], survey.W))
+        survey.add(changes[-1], pick)
+    return _Run(torch.cat(picks), torch.cat(scores), changes)
 
 
 def _unbeaten(labels: Labels, rivals: Survey, run: _Run) -> int:
@@ -239,7 +221,7 @@ def _unbeaten(labels: Labels, rivals: Survey, run: _Run) -> int:
     def unbeaten_by(part: slice) -> int:
         followed = rivals.some(part)
         for step in range(1, len(run.picks)):
-            followed.add(None, run.changes[step - 1])
+            followed.add(run.changes[step - 1])
             if (followed.scores(run.scores[step]) > run.scores[step]).any():
                 return step
         return len(run.picks)
