@@ -111,7 +111,7 @@ class MeblPlusPlus:
                 return explained(probs.float()) @ axes
 
         parts = map(embedded, pool_draws(view, order, val))
-        rows = gathered(parts, len(order)).flatten(1).cpu()
+        rows = gathered(parts, len(order)).flatten(1)
         with tiled.full_precision():
             return order[kmeanspp(_Euclidean(rows), size, rng, from_origin=True)]
 

@@ -51,6 +51,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from foresee.kernels.elementwise import TINY
+from foresee.strategies.candidates import at_once
 
 X = TypeVar("X")
 
@@ -95,7 +96,7 @@ def _centred(
 
 def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
     """Slices of n labels with so many entries each, as many as are worked on at once."""
-    size = max(1, _CHUNK // entries)
+    size = max(1, at_once(_CHUNK, like) // entries)
     return [slice(start, start + size) for start in range(0, n, size)]
 
 

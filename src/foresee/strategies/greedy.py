@@ -149,13 +149,13 @@ def _follow_all(
     """Run after run among all labels; on a GPU nothing waits for a single pick."""
     c, t = labels.E.shape[1:]
     steps = min(STEPS // 4, max(1, t // c))  # t // c labels may tell all that t draws know
-    runs, best = [first], 0.0
+    runs, best = [first], None
     for start in range(len(first), size, steps):
         run = _run(labels, survey, min(steps, size - start))
         runs.append(run.picks)
-        best = max(best, float(run.scores[0]))
-        if float(run.scores[-1]) < _FALL * best:
-            survey, best = labels.survey(survey.W, survey.taken), 0.0
+        best = run.scores[0] if best is None else best
+        if bool(run.scores[-1] < _FALL * best):
+            survey, best = labels.survey(survey.W, survey.taken), None
     return torch.cat(runs).cpu().numpy()
 
 
