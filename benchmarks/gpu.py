@@ -17,8 +17,11 @@ import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -26,7 +29,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from foresee import Badge, BatchMell, Coreset, GreedyConditioning, promise
 from foresee.kernels import triton as kernels
+from foresee.types import View
 
 N, M, M_ALL = 25_000, 100, 5000
 console = Console(width=130)
@@ -211,6 +216,57 @@ def measure(c: int, t: int, rates: dict[str, float], quick: bool) -> list[dict[s
                 "lowest": float(got.min()),
             }
         )
+    return results
+
+
+def strategies(quick: bool = False) -> list[dict[str, Any]]:
+    """Seconds of whole batches, predictions at hand on the device; peak MiB on top of them.
+
+    GreedyConditioning, BatchMell and promise at CIFAR-10's sizes, BADGE and Coreset at those of the
+    pools that the paper could not finish.
+    """
+    targets, held = 1000, draws(26_000, 1000, 10)
+    pool, known = np.arange(100_000), np.arange(100_000, 105_000)
+    results = []
+
+    def time(name: str, size: int, work: Callable[[int], Any], **shape: int) -> None:
+        work(2)  # loads what is needed
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before, start = torch.cuda.memory_allocated(), perf_counter()
+        work(size)
+        torch.cuda.synchronize()
+        seconds = perf_counter() - start
+        peak = (torch.cuda.max_memory_allocated() - before) / 2**20
+        row = {"strategy": name, "size": size, **shape, "s": seconds, "mib": peak}
+        results.append(row)
+        console.print(", ".join(f"{k} {v:.3g}" if k == "s" else f"{k} {v}" for k, v in row.items()))
+
+    def choose(strategy: Any, n: int, posterior: Any) -> Callable[[int], Any]:
+        view = View(posterior, known, known * 0, pool[:n], np.arange(n, n + targets))
+        return lambda size: strategy(view, size, np.random.default_rng(0))
+
+    def answers(**functions: Any) -> Any:
+        return SimpleNamespace(
+            **{k: lambda i, v=v: v[torch.from_numpy(i).cuda()] for k, v in functions.items()}
+        )
+
+    sizes = [(4000, 80)] if quick else [(800, 80), (4000, 80), (25_000, 80), (25_000, 2500)]
+    for n, size in sizes:
+        work = choose(GreedyConditioning(), n, answers(predict=held))
+        time("greedy", size, work, n=n, t=1000, c=10)
+    few = held[:, :100].contiguous()
+    work = choose(BatchMell(targets=M), 25_000, answers(predict=few))
+    time("batch mell", 80, work, n=25_000, t=100, c=10)
+    time("promise", 2500, lambda k: promise(held[:k], held[-targets:]), n=2500, t=1000, c=10)
+    del held, few
+    for c in (182,) if quick else (182, 62):
+        embeddings = torch.randn(100, 4096, device="cuda")[torch.randint(100, (105_000,))]
+        embeddings = embeddings.add_(torch.randn(105_000, 4096, device="cuda")).relu_()
+        weights = torch.randn(4096, c, device="cuda").div_(16)
+        point = answers(point=(embeddings @ weights).softmax(1), embed=embeddings)
+        for name, strategy in (("BADGE", Badge()), ("Coreset", Coreset())):
+            time(name, 1000, choose(strategy, 100_000, point), n=100_000, c=c, d=4096)
     return results
 
 
