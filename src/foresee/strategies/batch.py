@@ -290,7 +290,7 @@ def _best_pair(
     for i in left[:-1]:
         # All labels of i: a sampled one would hide what the pair tells.
         both = alone[i] + gain(every_label(beliefs, pool[i]))
-        both[i] = -1
+        both[: i + 1] = -1  # as a pair has one gain, whoever comes first
         pairs.append(both.index_fill_(0, closed, -1))
     best, at = torch.stack(pairs).flatten().max(0)
     i, j = divmod(int(at), len(pool))
@@ -300,7 +300,8 @@ def _best_pair(
 def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:
     """Draw one column for each row."""
     cumulative = chance.double().cumsum(1)
-    level = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device) * cumulative[:, -1:]
+    uniform = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device, non_blocking=True)
+    level = uniform * cumulative[:, -1:]
     return torch.searchsorted(cumulative, level, right=True)[:, 0].clamp_max(chance.shape[1] - 1)
 
 
