@@ -24,6 +24,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from foresee import Badge, BatchMell, Coreset, GreedyConditioning, promise
 from foresee.lab import methods, paper
 from foresee.networks import Standardise, vgg16
 from foresee.posteriors import mc_dropout
@@ -268,6 +270,52 @@ def sampling(quick: bool) -> list[Row]:
     return results
 
 
+def strategies(quick: bool) -> list[Row]:
+    """Whole batches, predictions at hand on the GPU, and the most memory taken beside them.
+
+    GreedyConditioning, BatchMell and promise at CIFAR-10's sizes, BADGE and Coreset at those of the
+    pools that the paper could not finish (iWildCam and FMoW).
+    """
+    held, targets = torch.cat(draws(1000, 10, 26_000)), 1000
+    pool, known = np.arange(100_000), np.arange(100_000, 105_000)
+    results = []
+
+    def note(name: str, picks: int, of: int, t: int, c: int, work: Callable[[int], Any]) -> None:
+        work(2)  # loads what is needed
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        spent = seconds(lambda: work(picks))
+        peak = (torch.cuda.max_memory_allocated() - before) / 2**30
+        row = {"strategy": name, "picks": picks, "of": of, "T": t, "c": c, "s": spent, "GiB": peak}
+        results.append(row)
+
+    def choose(strategy: Any, n: int, posterior: Any) -> Callable[[int], Any]:
+        view = View(posterior, known, known * 0, pool[:n], np.arange(n, n + targets))
+        return lambda size: strategy(view, size, np.random.default_rng(0))
+
+    def answers(**functions: Any) -> Any:
+        return SimpleNamespace(
+            **{k: lambda i, v=v: v[torch.from_numpy(i).cuda()] for k, v in functions.items()}
+        )
+
+    sizes = [(4000, 80)] if quick else [(800, 80), (4000, 80), (N, 80), (N, 2500)]
+    for n, size in sizes:
+        work = choose(GreedyConditioning(), n, answers(predict=held))
+        note("Greedy", size, n, 1000, 10, work)
+    few = held[:, :100].contiguous()
+    note("BatchMELL", 80, N, 100, 10, choose(BatchMell(targets=M), N, answers(predict=few)))
+    note("promise", 2500, 2500, 1000, 10, lambda k: promise(held[:k], held[-targets:]))
+    del held, few
+    for c in (182,) if quick else (182, 62):
+        embeddings = torch.randn(100, 4096, device="cuda")[torch.randint(100, (105_000,))]
+        embeddings = embeddings.add_(torch.randn(105_000, 4096, device="cuda")).relu_()
+        weights = torch.randn(4096, c, device="cuda").div_(16)
+        point = answers(point=(embeddings @ weights).softmax(1), embed=embeddings)
+        for name, strategy in (("BADGE", Badge()), ("Coreset", Coreset())):
+            note(name, 1000, 100_000, 1, c, choose(strategy, 100_000, point))
+    return results
+
+
 def selection(quick: bool) -> list[Row]:
     """A round's sample, score and select by method, beside 46 875 iterations of training."""
     network, images = _network()
@@ -307,6 +355,7 @@ def _iteration(network: nn.Module, images: Tensor) -> float:
 SECTIONS: dict[str, Callable[[bool], list[Row]]] = {
     "kernels": kernels,
     "sampling": sampling,
+    "strategies": strategies,
     "selection": selection,
 }
 
