@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,10 @@ from foresee import networks, training
 from foresee.errors import InputError
 from foresee.networks import Standardise, mlp
 from foresee.recipe import Recipe
-from foresee.training import fit, learning_rate
+from foresee.training import Request, fit, fit_all, learning_rate
 
 SHORT = Recipe(iterations=5, batch=4)
-
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -150,24 +152,128 @@ def test_images_of_bytes_train_like_the_floats_they_stand_for():
         fit(mlp(32, 2, (8,)), pixels, labels.astype(int), SHORT, rng())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_recorded_step_trains_like_one_that_is_not(monkeypatch):
+@needs_gpu
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_recorded_step_trains_like_one_that_is_not(optimiser):
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(200, 6, generator=generator), torch.arange(200) % 3
-    recipe = Recipe(iterations=60, batch=32, learning_rate=0.01)
+    recipe = Recipe(600, 32, optimiser, learning_rate=0.01, decay_every=250)
 
-    def trained():
+    def trained(device):
         model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
         for parameter in model.parameters():
             nn.init.constant_(parameter, 0.1)
-        return fit(model, x.cuda(), y, recipe, rng(), device="cuda").model.state_dict()
+        nn.init.eye_(model[0].weight)
+        return fit(model.double(), x, y, recipe, rng(), device=device).model.state_dict()
 
-    recorded, again = trained(), trained()
-    monkeypatch.setattr(training, "_WORTH_RECORDING", 1000)
-    eager = trained()
+    recorded, again, stepped = trained("cuda"), trained("cuda"), trained("cpu")
     for name, value in recorded.items():
         assert torch.equal(value, again[name])
-        torch.testing.assert_close(value, eager[name], rtol=1e-4, atol=1e-5)
+        # The learning rate of a recording is a float32.
+        torch.testing.assert_close(value.cpu(), stepped[name], rtol=1e-5, atol=1e-6)
+
+
+def vgg(seed):
+    body = networks.vgg16(10, hidden=256, seed=seed)
+    return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *body)
+
+
+def images(seed=0, number=300):
+    pixels = np.random.default_rng(seed).integers(0, 256, (number, 3, 32, 32), np.uint8)
+    return torch.from_numpy(pixels), np.arange(number) % 10
+
+
+def request(seed, build=vgg, iterations=40, device="cuda", **changes):
+    recipe = Recipe(iterations, learning_rate=0.01, **changes)
+    return Request(build(seed).to(device), *images(seed), recipe, rng(seed))
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neighbours_change_no_bit(precision):
+    alone = [fit_all([request(seed, precision=precision)])[0] for seed in range(3)]
+    for number in (3, 6):
+        beside = fit_all([request(seed, precision=precision) for seed in range(number)])
+        for one, other in zip(alone, beside, strict=False):
+            assert torch.equal(bits(one.model), bits(other.model))
+            assert (one.loss, one.accuracy) == (other.loss, other.accuracy)
+
+
+@needs_gpu
+def test_neighbours_may_differ_in_all_and_one_that_diverges_ends_alone():
+    def cnn(seed):
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *networks.small_cnn(10, 32, 3))
+
+    kinds = [{"build": cnn}, {"iterations": 300}, {"batch": 16, "optimiser": "adam"}]
+    alone = [fit_all([request(0, **kind)])[0] for kind in kinds]
+    wild = request(0, cnn, iterations=500)
+    wild = replace(wild, recipe=replace(wild.recipe, learning_rate=1e9))
+    beside = fit_all([request(0, **kinds[0]), wild, *(request(0, **k) for k in kinds[1:])])
+    assert isinstance(beside[1], InputError)
+    assert "training diverged" in str(beside[1])
+    for one, other in zip(alone, beside[:1] + beside[2:], strict=True):
+        assert torch.equal(bits(one.model), bits(other.model))
+
+
+@needs_gpu
+def test_coarse_copies_are_what_autocast_would_make(monkeypatch):
+    copied = fit_all([request(0, precision="bfloat16")])[0].model
+    monkeypatch.setattr(training, "_bfloat16_copies", lambda model: {})
+    assert torch.equal(bits(copied), bits(fit_all([request(0, precision="bfloat16")])[0].model))
+
+
+@needs_gpu
+def test_a_gpu_leaves_no_trace():
+    state = torch.cuda.get_rng_state()
+    wanted = request(0, precision="bfloat16")
+    strides = [p.stride() for p in wanted.model.parameters()]
+    (outcome,) = fit_all([wanted])
+    assert [p.stride() for p in outcome.model.parameters()] == strides
+    assert all(p.grad is None for p in outcome.model.parameters())
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    torch.cuda.synchronize()
+    del wanted, outcome
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    fit_all([request(seed, precision="bfloat16") for seed in range(2)])
+    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+@needs_gpu
+def test_a_gpu_drops_out_other_units_at_every_step():
+    """A network of nothing but dropout: its loss tells which units were dropped."""
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64))
+            self.register_buffer("kept", torch.zeros(64))
+            self.drop = nn.Dropout()
+
+        def forward(self, x):
+            kept = self.drop(self.weight)
+            if self.training:
+                self.kept.copy_(kept.detach() > 0)
+            return torch.stack([x @ kept, -(x @ kept)], 1)
+
+    def watched(seed):
+        model, masks = Spy().cuda(), []
+
+        def look(_):
+            torch.cuda.synchronize()
+            masks.append(tuple(model.kept.int().tolist()))
+
+        seen.append(masks)
+        recipe = Recipe(20, learning_rate=1e-12)
+        return Request(model, torch.ones(9, 64), [0, 1, 0] * 3, recipe, rng(seed), look)
+
+    fit_all([watched(0)])
+    fit_all([watched(1), watched(0), watched(2)])
+    alone, first, second, third = seen
+    assert len(set(alone)) == 20
+    assert second == alone
+    assert len({*first, *second, *third}) == 60
 
 
 @pytest.mark.parametrize("points", [2, 3, 5, 9])

@@ -139,20 +139,25 @@ def test_a_damaged_trial_says_so_and_stops_no_other(tmp_path):
     ("error", "words"),
     [
         (MemoryError(), "MemoryError"),
-        (torch.OutOfMemoryError("CUDA out of memory"), "CUDA out of memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            "CUDA out of memory; every finished round is safe: run the same again with fewer "
+            "--jobs",
+        ),
         (InputError("training diverged"), "training diverged"),
     ],
 )
 def test_a_trial_that_breaks_off_keeps_its_rounds(tmp_path, monkeypatch, error, words):
     def breaking(*args):
-        yield next(whole(*args))
+        yield first
         raise error
 
-    whole = loop.run
-    monkeypatch.setattr(loop, "run", breaking)
+    whole = loop.steps
+    first = next(loop.run(DIGITS, tiny.digits_method("Random"), 0, tiny.digits_task()))
+    monkeypatch.setattr(loop, "steps", breaking)
     assert failure(RANDOM, Place(tmp_path)) == words
     assert len(rounds(RANDOM, tmp_path)) == 1
-    monkeypatch.setattr(loop, "run", whole)
+    monkeypatch.setattr(loop, "steps", whole)
     assert run_trial(RANDOM, Place(tmp_path)).state == "finished"
     assert len(rounds(RANDOM, tmp_path)) == 3
 
@@ -163,8 +168,8 @@ def test_errors_of_ours_are_not_hidden_and_stop_no_other(tmp_path, monkeypatch):
             raise ValueError("a bug, not an input")
         return whole(experiment, method, *rest)
 
-    whole = loop.run
-    monkeypatch.setattr(loop, "run", bug)
+    whole = loop.steps
+    monkeypatch.setattr(loop, "steps", bug)
     failed, finished = run_all([RANDOM, BALD], Place(tmp_path))
     assert (failed.state, finished.state) == ("failed", "finished")
     assert failed.message.startswith("Traceback")
@@ -221,7 +226,7 @@ def test_ctrl_c_ends_all(tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "run", interrupted)
+    monkeypatch.setattr(loop, "steps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(run_all([RANDOM, BALD], Place(tmp_path)))
 
