@@ -15,7 +15,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,22 @@ def measure(c: int, t: int, rates: dict[str, float], quick: bool) -> list[dict[s
             }
         )
     return results
+
+
+def training(models: Sequence[int] = (1, 4, 8, 16)) -> list[dict[str, Any]]:
+    """Milliseconds of an iteration and network: VGG16, batches of 64 images of 32×32."""
+    from training import Build, milliseconds
+
+    return [
+        {
+            "network": "vgg16",
+            "precision": precision,
+            "models": number,
+            "ms": milliseconds(Build("vgg16", 32), number, precision),
+        }
+        for precision in ("float32", "bfloat16")
+        for number in models
+    ]
 
 
 def main() -> None:

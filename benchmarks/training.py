@@ -50,7 +50,8 @@ class Build:
 
 
 def milliseconds(build: Build, models: int, precision: str, device: str = "cuda") -> float:
-    """Time an iteration of one of several networks."""
+    """Time an iteration of one of several networks, after all was set up by a training."""
+    seconds(build, 1, 1, precision, device)
     short, long = (seconds(build, n, models, precision, device) for n in (SHORT, LONG))
     return 1e3 * (long - short) / (LONG - SHORT) / models
 

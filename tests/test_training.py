@@ -1,3 +1,5 @@
+import copy
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -217,9 +219,45 @@ def test_neighbours_may_differ_in_all_and_one_that_diverges_ends_alone():
 
 @needs_gpu
 def test_coarse_copies_are_what_autocast_would_make(monkeypatch):
-    copied = fit_all([request(0, precision="bfloat16")])[0].model
+    def network(seed):
+        body = networks.mlp(3072, 10, (64, 32), seed=seed)
+        body.insert(2, nn.BatchNorm1d(64))
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *body)
+
+    copied = fit_all([request(0, network, precision="bfloat16")])[0].model
+    assert {p.dtype for p in copied.parameters()} == {torch.float32}
     monkeypatch.setattr(training, "_bfloat16_copies", lambda model: {})
-    assert torch.equal(bits(copied), bits(fit_all([request(0, precision="bfloat16")])[0].model))
+    usual = fit_all([request(0, network, precision="bfloat16")])[0].model
+    assert torch.equal(bits(copied), bits(usual))
+
+
+@needs_gpu
+@pytest.mark.parametrize("form", [{}, {"stride": 2, "padding": (1, 0)}, {"groups": 2}])
+def test_a_convolution_with_its_relu_is_no_less_exact_than_one_after_the_other(form):
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Sequential(nn.Conv2d(8, 16, 3, **form), nn.ReLU())
+    x = torch.randn(32, 8, 10, 10, generator=generator)
+    layer.cuda().to(memory_format=torch.channels_last)
+
+    def gradients(run, model, dtype):
+        inputs = x.to("cuda", dtype).requires_grad_()
+        out = run(model, inputs)
+        out.square().sum().backward()
+        found = [out, inputs.grad, model[0].weight.grad, model[0].bias.grad]
+        return [value.detach().double() for value in found]
+
+    def joined(model, inputs):
+        return training._forward(model, dict(model.named_parameters()), inputs)
+
+    def plain(model, inputs):
+        return model(inputs)
+
+    exact = gradients(plain, copy.deepcopy(layer).double(), torch.float64)
+    coarse = gradients(plain, copy.deepcopy(layer).bfloat16(), torch.bfloat16)
+    ours = gradients(joined, copy.deepcopy(layer).bfloat16(), torch.bfloat16)
+    for want, usual, got in zip(exact, coarse, ours, strict=True):
+        assert (got - want).norm() <= 1.2 * (usual - want).norm()
+        assert (got - want).norm() < 0.02 * want.norm()
 
 
 @needs_gpu
@@ -274,6 +312,68 @@ def test_a_gpu_drops_out_other_units_at_every_step():
     assert len(set(alone)) == 20
     assert second == alone
     assert len({*first, *second, *third}) == 60
+
+
+def test_several_are_trained_as_each_would_be_alone(few):
+    def wanted(seed, **changes):
+        recipe = Recipe(iterations=20 + seed, batch=4, **changes)
+        return Request(small(seed), *few, recipe, rng(seed))
+
+    alone = [fit(r.model, *few, r.recipe, r.rng) for r in (wanted(0), wanted(1), wanted(2))]
+    wild = wanted(3, learning_rate=1e9)
+    wrong = replace(wanted(4), labels=[9] * 11)
+    start = time.perf_counter()
+    first, diverged, second, refused, third = fit_all(
+        [wanted(0), wild, wanted(1), wrong, wanted(2)]
+    )
+    whole = time.perf_counter() - start
+    assert "training diverged" in str(diverged)
+    assert "labels go up to 9" in str(refused)
+    for one, other in zip(alone, (first, second, third), strict=True):
+        assert torch.equal(bits(one.model), bits(other.model))
+        assert replace(one, model=None, seconds=0) == replace(other, model=None, seconds=0)
+    assert 0 < first.seconds + second.seconds + third.seconds < whole
+    assert fit_all([]) == []
+
+
+def test_a_bug_in_one_is_its_outcome_and_an_interrupt_ends_all(few):
+    def broken(error):
+        def advance(_):
+            raise error
+
+        return Request(small(), *few, SHORT, rng(), advance)
+
+    bug, fine = fit_all([broken(ZeroDivisionError()), Request(small(), *few, SHORT, rng())])
+    assert isinstance(bug, ZeroDivisionError)
+    assert fine.loss > 0
+    state = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt):
+        fit_all([broken(KeyboardInterrupt()), Request(small(), *few, SHORT, rng())])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("shares", "learns", "stuck"),
+    [
+        ([50, 50], False, True),
+        ([96, 2, 2], False, True),  # its loss is far below log 3
+        ([96, 2, 2], True, False),
+        ([50, 50], True, False),
+        ([100, 0], False, False),  # there is nothing to learn
+    ],
+)
+def test_a_network_that_knows_only_how_frequent_classes_are_is_stuck(shares, learns, stuck):
+    labels = np.repeat(np.arange(len(shares)), shares)
+    model = nn.Linear(len(shares), len(shares))
+    nn.init.zeros_(model.weight)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor(shares, dtype=torch.float32).clamp_min(1e-6).log())
+    recipe = Recipe(300, learning_rate=1.0, weight_decay=0)
+    inputs = (
+        np.eye(len(shares), dtype=np.float32)[labels] if learns else np.ones((100, len(shares)))
+    )
+    result = fit(model, inputs.astype(np.float32), labels, recipe, rng())
+    assert result.stuck is stuck
 
 
 @pytest.mark.parametrize("points", [2, 3, 5, 9])

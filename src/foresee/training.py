@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,6 +34,7 @@ _HEALTH = 2000  # training points on which health is measured, at most
 _LEARNT = 0.05  # of what the frequencies of the classes leave to learn: less is a plateau
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _REHEARSALS = 2  # of a step before it is recorded: libraries set themselves up at first use
 
 T = TypeVar("T")
@@ -279,6 +282,7 @@ def _passes(
     ``weights`` stand in for the model's own of their names.
     """
     leaves = [weights.get(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    forward = partial(_forward, model, weights) if weights else model
 
     def compute(inputs: Tensor, labels: Tensor) -> Tensor:
         for leaf in leaves:
@@ -289,7 +293,7 @@ def _passes(
             enabled=recipe.precision == "bfloat16",
             cache_enabled=False,  # a recording would keep the weights of its first batch
         ):
-            outputs = functional_call(model, weights, (inputs,)) if weights else model(inputs)
+            outputs = forward(inputs)
         loss = cross_entropy(outputs.to(like.dtype), labels)
         loss.backward()
         return loss.detach()
@@ -376,7 +380,7 @@ class _Weights:
     """The weights of a network on a GPU and their updates.
 
     In bfloat16 its linear and convolutional layers run on ``coarse`` copies. Autocast would make
-    the same ones, bit for bit, but one by one at each use, and cast each gradient back.
+    the same ones, but one by one at each use, and cast each gradient back.
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, rate: Tensor) -> None:
@@ -407,6 +411,74 @@ class _Weights:
     def _copy(self) -> None:
         if self.coarse:
             torch._foreach_copy_(list(self.coarse.values()), self._fine)
+
+
+def _forward(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Run a model on other weights; in a sequence, a convolution with the ReLU that follows it."""
+    if type(model) is not nn.Sequential:
+        outputs: Tensor = functional_call(model, weights, (x,))
+        return outputs
+    joined = False
+    for (name, layer), after in zip_longest(model.named_children(), list(model)[1:]):
+        own = {
+            key.removeprefix(f"{name}."): w
+            for key, w in weights.items()
+            if key.startswith(f"{name}.")
+        }
+        if joined:
+            joined = False
+        elif own.keys() >= {"weight", "bias"} and _joins(layer, after):
+            form = (layer.stride, layer.padding, layer.dilation, layer.groups)
+            weight, bias = own["weight"], own["bias"]
+            x = _ConvolutionReLU.apply(x.to(weight), weight, bias, *form)  # type: ignore[no-untyped-call]
+            joined = True
+        else:
+            x = functional_call(layer, own, (x,))
+    return x
+
+
+def _joins(layer: nn.Module, after: nn.Module | None) -> bool:
+    """Tell whether cuDNN can run a layer and the one after it at once, unseen by any hook."""
+    return (
+        type(layer) is nn.Conv2d
+        and type(after) is nn.ReLU
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+        and not any(vars(m)[kind] for m in (layer, after) for kind in _HOOKS)
+    )
+
+
+class _ConvolutionReLU(torch.autograd.Function):
+    """A convolution, its bias and a ReLU in one kernel; apart, each would pass over its results."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        y = torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups)
+        ctx.save_for_backward(x, weight, y)
+        ctx.form = (stride, padding, dilation, False, (0, 0), groups)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, weight, y = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
+        wanted = (ctx.needs_input_grad[0], True, False)
+        of_x, of_weight, _ = torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, *ctx.form, wanted
+        )
+        # Of each image, then of all: torch adds up both at once on few of a GPU's processors.
+        of_bias = gradient.sum((2, 3), dtype=torch.float32).sum(0).to(gradient.dtype)
+        return of_x, of_weight, of_bias, None, None, None, None
 
 
 def _bfloat16_copies(model: nn.Module) -> dict[str, Tensor]:

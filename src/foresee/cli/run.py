@@ -45,7 +45,10 @@ def run(
             metavar="N", min=1, help="Trials of each method. [default: 10 × budget, at most 10]"
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Trials at once; on a GPU they train side by side."),
+    ] = 1,
     data: Annotated[
         Path | None, typer.Option(metavar=FOLDER, help="Where the data sets are.")
     ] = None,
@@ -95,7 +98,8 @@ def run(
     for name in chosen:
         _prepare(name, data, cache)
     n_seeds = seeds or max(1, round(paper.SEEDS * min(1.0, budget)))
-    place = runner.Place(out, data, _device(device), max(1, cores() // jobs), splits, cache)
+    processes = jobs if device == "cpu" else 1
+    place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
     run_jobs(runner.plan(experiments, names, range(n_seeds)), place, jobs)
     Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
 
