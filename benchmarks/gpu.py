@@ -216,17 +216,16 @@ def measure(c: int, t: int, rates: dict[str, float], quick: bool) -> list[dict[s
 
 def training(models: Sequence[int] = (1, 4, 8, 16)) -> list[dict[str, Any]]:
     """Milliseconds of an iteration and network: VGG16, batches of 64 images of 32×32."""
-    from training import Build, milliseconds
+    from training import Build, milliseconds as iteration
 
+    build = Build("vgg16", 32)
     return [
-        {
-            "network": "vgg16",
-            "precision": precision,
-            "models": number,
-            "ms": milliseconds(Build("vgg16", 32), number, precision),
-        }
-        for precision in ("float32", "bfloat16")
+        {"network": "vgg16", "precision": precision, "models": number, "ms": ms}
         for number in models
+        for precision, ms in (
+            ("float32", iteration(build, number, "float32")),
+            ("bfloat16", iteration(build, number, "bfloat16")),
+        )
     ]
 
 

@@ -261,6 +261,43 @@ def test_a_convolution_with_its_relu_is_no_less_exact_than_one_after_the_other(f
 
 
 @needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_that_come_again_are_trained_as_often_on_a_gpu(precision):
+    def network(_):
+        torch.manual_seed(0)
+        conv, relu = nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()
+        return nn.Sequential(
+            Standardise([0.5] * 3, [0.25] * 3), conv, relu, conv, relu, nn.Flatten(),
+            nn.Linear(3072, 10),
+        )  # fmt: skip
+
+    with torch.random.fork_rng():
+        ours, theirs = (
+            fit_all([request(0, network, device=device, iterations=20, precision=precision)])[0]
+            for device in ("cuda", "cpu")
+        )
+    for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0.05, atol=0.01)
+
+
+@needs_gpu
+def test_a_model_that_looks_at_numbers_is_refused_on_a_gpu_and_ends_alone():
+    class Looking(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.flatten(1) * float(x.float().mean() > -1))
+
+    def network(seed):
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), Looking(3072, 10))
+
+    (alone,) = fit_all([request(1)])
+    refused, beside = fit_all([request(0, network), request(1)])
+    assert "looks at numbers while it runs" in str(refused)
+    assert torch.equal(bits(alone.model), bits(beside.model))
+    (cpu,) = fit_all([request(0, network, device="cpu")])
+    assert cpu.loss > 0
+
+
+@needs_gpu
 def test_a_gpu_leaves_no_trace():
     state = torch.cuda.get_rng_state()
     wanted = request(0, precision="bfloat16")

@@ -11,10 +11,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,6 @@ _LEARNT = 0.05  # of what the frequencies of the classes leave to learn: less is
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_REHEARSALS = 2  # of a step before it is recorded: libraries set themselves up at first use
 
 T = TypeVar("T")
 
@@ -228,7 +226,8 @@ def _train(request: Request) -> Generator[None, None, Training]:
         else:
             yield from _iterations(_stepped(model, x, y, recipe, like, batches), request)
     if like.is_cuda:  # others have their turns meanwhile, and torch's own random numbers
-        yield from _iterations(steps, request)
+        with closing(steps):
+            yield from _iterations(steps, request)
     with seeded(like.device, seed):
         return _health(model, x, y, like, request)
 
@@ -328,7 +327,7 @@ def _recorded(
     like: Tensor,
     batches: Iterator[Tensor],
     seed: int,
-) -> Iterator[Callable[[], float]]:
+) -> Generator[Callable[[], float], None, None]:
     """Record an iteration on a GPU and yield; then replay it and yield what reads its loss.
 
     All that an iteration reads lies on the GPU: the data, the rows of the next batches and how many
@@ -357,6 +356,7 @@ def _recorded(
         graph, loss = _capture(step, model, own, stream)
         weights.reset()
         own.manual_seed(seed)
+        stream.wait_stream(torch.cuda.current_stream(like.device))
         yield read
         for iteration in range(recipe.iterations):
             with torch.cuda.stream(stream):
@@ -374,6 +374,24 @@ def _recorded(
             parameter.grad = None
         for parameter in turned:
             parameter.data = parameter.data.contiguous()
+
+
+@contextmanager
+def _unlooked() -> Iterator[None]:
+    """Refuse what makes a GPU wait for who looks at its numbers: it cannot be recorded."""
+    usual = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        raise InputError(
+            f"model looks at numbers while it runs ({error}), and its steps cannot be recorded on "
+            'a GPU: leave .item(), .cpu() and print out of forward, or pass device="cpu"'
+        ) from error
+    finally:
+        torch.cuda.set_sync_debug_mode(usual)
 
 
 class _Weights:
@@ -415,21 +433,24 @@ class _Weights:
 
 def _forward(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
     """Run a model on other weights; in a sequence, a convolution with the ReLU that follows it."""
-    if type(model) is not nn.Sequential:
+    if type(model) is not nn.Sequential or _hooked(model):
         outputs: Tensor = functional_call(model, weights, (x,))
         return outputs
     joined = False
-    for (name, layer), after in zip_longest(model.named_children(), list(model)[1:]):
+    layer: Any
+    afters: list[Any] = [*list(model)[1:], None]
+    # Not named_children(), which leaves out what comes again.
+    for (name, layer), after in zip(model._modules.items(), afters, strict=True):
         own = {
-            key.removeprefix(f"{name}."): w
-            for key, w in weights.items()
+            key.removeprefix(f"{name}."): weight
+            for key, weight in weights.items()
             if key.startswith(f"{name}.")
         }
         if joined:
             joined = False
         elif own.keys() >= {"weight", "bias"} and _joins(layer, after):
-            form = (layer.stride, layer.padding, layer.dilation, layer.groups)
             weight, bias = own["weight"], own["bias"]
+            form = (layer.stride, layer.padding, layer.dilation, layer.groups)
             x = _ConvolutionReLU.apply(x.to(weight), weight, bias, *form)  # type: ignore[no-untyped-call]
             joined = True
         else:
@@ -437,15 +458,20 @@ def _forward(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
     return x
 
 
-def _joins(layer: nn.Module, after: nn.Module | None) -> bool:
+def _joins(layer: Any, after: Any) -> bool:
     """Tell whether cuDNN can run a layer and the one after it at once, unseen by any hook."""
     return (
         type(layer) is nn.Conv2d
         and type(after) is nn.ReLU
         and layer.padding_mode == "zeros"
         and not isinstance(layer.padding, str)
-        and not any(vars(m)[kind] for m in (layer, after) for kind in _HOOKS)
+        and not _hooked(layer)
+        and not _hooked(after)
     )
+
+
+def _hooked(module: nn.Module) -> bool:
+    return any(vars(module)[kind] for kind in _HOOKS)
 
 
 class _ConvolutionReLU(torch.autograd.Function):
@@ -472,19 +498,17 @@ class _ConvolutionReLU(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, weight, y = ctx.saved_tensors
         gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
-        wanted = (ctx.needs_input_grad[0], True, False)
-        of_x, of_weight, _ = torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, *ctx.form, wanted
+        sizes = [len(weight)]
+        of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            gradient, x, weight, sizes, *ctx.form, ctx.needs_input_grad[:3]
         )
-        # Of each image, then of all: torch adds up both at once on few of a GPU's processors.
-        of_bias = gradient.sum((2, 3), dtype=torch.float32).sum(0).to(gradient.dtype)
         return of_x, of_weight, of_bias, None, None, None, None
 
 
 def _bfloat16_copies(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the weights, by name, that nothing but layers uses which autocast runs coarsely."""
     layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    owners = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
+    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     return {
         name: p.detach().to(torch.bfloat16).requires_grad_()
         for name, p in model.named_parameters()
@@ -492,7 +516,7 @@ def _bfloat16_copies(model: nn.Module) -> dict[str, Tensor]:
         and name.rpartition(".")[2] in ("weight", "bias")
         and p.requires_grad
         and p.dtype is torch.float32
-        and owners[id(p)] == 1
+        and uses[id(p)] == 1
     }
 
 
@@ -516,7 +540,8 @@ def _capture(
     try:
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
-            for _ in range(_REHEARSALS):
+            step()  # libraries set themselves up at first use
+            with _unlooked():
                 step()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

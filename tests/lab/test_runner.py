@@ -19,7 +19,7 @@ import tiny
 from foresee import training
 from foresee.errors import InputError
 from foresee.lab import data, loop, runner, store
-from foresee.lab.runner import Job, Outcome, Place, plan, run_all, run_trial, side_by_side
+from foresee.lab.runner import Job, Outcome, Place, plan, run_all, run_trial
 from foresee.recipe import Recipe
 from tiny import DIGITS, untimed
 
@@ -245,7 +245,7 @@ def test_ctrl_c_ends_all(tmp_path, monkeypatch):
 def test_what_one_method_does_to_the_data_does_not_reach_another(tmp_path, body, words, width):
     run_trial(BALD, Place(tmp_path / "alone"))
     both = [own(tmp_path, body), BALD]
-    failed, finished = side_by_side(both, Place(tmp_path / "beside"), width)
+    failed, finished = runner._side_by_side(both, Place(tmp_path / "beside"), width)
     assert failed.state == "failed"
     assert words in failed.message
     assert finished.state == "finished"
@@ -301,7 +301,7 @@ def trained(monkeypatch):
 @pytest.mark.parametrize("width", [1, 2, 3, 9])
 def test_trials_side_by_side_are_what_the_loop_yields(tmp_path, trained, width):
     jobs = plan([DIGITS], ["Random", "BALD"], range(2))
-    outcomes = list(side_by_side(jobs, Place(tmp_path), width))
+    outcomes = list(runner._side_by_side(jobs, Place(tmp_path), width))
     assert sorted(map(str, outcomes)) == sorted(str(Outcome(job, "finished")) for job in jobs)
     assert max(trained) == min(width, len(jobs))
     for job in jobs:
@@ -312,7 +312,7 @@ def test_trials_side_by_side_are_what_the_loop_yields(tmp_path, trained, width):
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_first_round_of_a_seed_is_trained_once_for_all_methods(tmp_path, trained, width):
     jobs = plan([replace(DIGITS, rounds=1)], ["Random", "MELL_MCMC", "BALD"], range(2))
-    list(side_by_side(jobs, Place(tmp_path), width))
+    list(runner._side_by_side(jobs, Place(tmp_path), width))
     assert sum(trained) == 2 + len(jobs)
     first = {job: rounds(job, tmp_path)[0] for job in jobs}
     for job in jobs:
@@ -326,7 +326,9 @@ def test_what_a_method_does_to_its_first_network_does_not_reach_another(tmp_path
     jobs = [own(tmp_path, f"{spoil}; return np.arange(size)"), BALD, RANDOM]
     run_trial(BALD, Place(tmp_path / "alone"))
     runner._first_rounds.clear()
-    assert {o.state for o in side_by_side(jobs, Place(tmp_path / "beside"), 3)} == {"finished"}
+    assert {o.state for o in runner._side_by_side(jobs, Place(tmp_path / "beside"), 3)} == {
+        "finished"
+    }
     assert rounds(BALD, tmp_path / "beside") == rounds(BALD, tmp_path / "alone")
 
 
@@ -345,7 +347,7 @@ def test_a_trial_that_fails_or_diverges_leaves_those_beside_it_alone(tmp_path):
     late = own(tmp_path, "if len(view.labels) > 20: raise ValueError('late'); return range(size)")
     for job in (RANDOM, BALD):
         run_trial(job, Place(tmp_path / "alone"))
-    outcomes = list(side_by_side([wild, RANDOM, late, BALD], Place(tmp_path / "beside"), 4))
+    outcomes = list(runner._side_by_side([wild, RANDOM, late, BALD], Place(tmp_path / "beside"), 4))
     said = {o.job: o.message for o in outcomes if o.state == "failed"}
     assert set(said) == {wild, late}
     assert "training diverged" in said[wild]
@@ -367,10 +369,10 @@ def test_an_interrupt_loses_no_round_and_leaves_no_lock(tmp_path, monkeypatch):
     runner._first_rounds.clear()
     monkeypatch.setattr(runner, "fit_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(side_by_side(jobs, Place(tmp_path / "cut"), 2))
+        list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 2))
     monkeypatch.setattr(runner, "fit_all", whole)
     assert [len(rounds(job, tmp_path / "cut")) for job in jobs] == [1, 1]
-    list(side_by_side(jobs, Place(tmp_path / "cut"), 1))
+    list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 1))
     for job in jobs:
         assert rounds(job, tmp_path / "cut") == rounds(job, tmp_path / "alone")
 
@@ -378,7 +380,7 @@ def test_an_interrupt_loses_no_round_and_leaves_no_lock(tmp_path, monkeypatch):
 def test_seconds_of_a_trial_are_not_those_of_its_neighbours(tmp_path):
     jobs = plan([replace(DIGITS, rounds=1)], ["Random"], range(6))
     start = time.perf_counter()
-    list(side_by_side(jobs, Place(tmp_path), 6))
+    list(runner._side_by_side(jobs, Place(tmp_path), 6))
     whole = time.perf_counter() - start
     spent = [dict(r.seconds) for trial in store.trials(tmp_path) for r in trial.rounds]
     assert 0 < sum(sum(seconds.values()) for seconds in spent) <= whole

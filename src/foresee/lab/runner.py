@@ -142,7 +142,7 @@ def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Out
 
 def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
     if workers == 1 or place.device.startswith("cuda"):
-        yield from side_by_side(jobs, place, workers)
+        yield from _side_by_side(jobs, place, workers)
         return
     from joblib.externals.loky import as_completed, get_reusable_executor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -168,11 +168,11 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
 
 def run_trial(job: Job, place: Place) -> Outcome:
     """Run one trial to its end, from where it stopped."""
-    (outcome,) = side_by_side([job], place, 1)
+    (outcome,) = _side_by_side([job], place, 1)
     return outcome
 
 
-def side_by_side(jobs: Sequence[Job], place: Place, width: int) -> Iterator[Outcome]:
+def _side_by_side(jobs: Sequence[Job], place: Place, width: int) -> Iterator[Outcome]:
     """Run ``width`` jobs at a time in this process, and yield each as it ends.
 
     All that train wait for each other and are then trained together, by `fit_all`.
