@@ -9,6 +9,7 @@ depend on whether it has neighbours.
 import math
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -380,7 +381,9 @@ def _recorded(
 def _unlooked() -> Iterator[None]:
     """Refuse what makes a GPU wait for who looks at its numbers: it cannot be recorded."""
     usual = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     except RuntimeError as error:

@@ -237,8 +237,8 @@ def rows_of(result):
 
 
 def test_passes_in_bfloat16_are_a_choice_that_is_kept(small):
-    result = command("run", "digits", "--shift", "--methods", "random", "--seeds", "1", "--out", "a",
-                     "--precision", "bfloat16")  # fmt: skip
+    words = "run digits --shift --methods random --seeds 1 --out a --precision bfloat16"
+    result = command(*words.split())
     assert result.exit_code == 0, result.output
     (trial,) = store.trials(Path("a"))
     assert trial.experiment.recipe.precision == "bfloat16"
