@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from foresee import Badge, BatchMell, Coreset, GreedyConditioning, promise
 from foresee.lab import methods, paper
+from foresee.lab.samplers import GPU_BATCH
 from foresee.networks import Standardise, vgg16
 from foresee.posteriors import mc_dropout
 from foresee.types import View
@@ -262,7 +263,7 @@ def sampling(quick: bool) -> list[Row]:
     results = []
     for precision in ("float32", "bfloat16"):
         for t in (100,) if quick else (100, 1000):
-            posterior = mc_dropout(network, t, batch=4096, precision=precision)
+            posterior = mc_dropout(network, t, batch=GPU_BATCH, precision=precision)
             posterior.predict(few)
             spent = seconds(lambda: posterior.predict(images[:N]))  # noqa: B023
             moved = float((posterior.predict(few)[:, :100] - exact).abs().max())
@@ -316,37 +317,49 @@ def strategies(quick: bool) -> list[Row]:
     return results
 
 
+def _iteration(networks: int) -> float:
+    """Seconds of a training iteration and network, float32."""
+    from training import Build, milliseconds as iteration
+
+    return iteration(Build("vgg16", 32), networks, "float32") / 1e3
+
+
 def selection(quick: bool) -> list[Row]:
     """A round's sample, score and select by method, beside 46 875 iterations of training."""
     network, images = _network()
     setup = paper.experiment("cifar10", shift=False)
     labels = np.arange(5000) % 10
-    iteration = _iteration(network, images)
+    alone, beside = (_iteration(number) for number in (1, 8))
     results = []
     names = [*methods.group("paper"), "MEBL", "Greedy"]
     for name in names[:3] if quick else names:
         t = 1000 if name == "Greedy" else setup.draws
-        posterior = mc_dropout(network, t, batch=4096)
+        posterior = mc_dropout(network, t, batch=GPU_BATCH)
         view = View(posterior, images[:5000], labels, images[5000:], images[:5000])
         strategy = methods.METHODS[name].strategy(setup)
         strategy(view, 10, np.random.default_rng(0))
         spent = seconds(lambda: strategy(view, setup.n_query, np.random.default_rng(0)))  # noqa: B023
-        share = 100 * spent / (setup.recipe.iterations * iteration)
-        results.append({"method": name, "T": t, "s": spent, "% of training": share})
+        shares = [100 * spent / (setup.recipe.iterations * each) for each in (alone, beside)]
+        row = {"method": name, "T": t, "s": spent}
+        results.append(
+            row | dict(zip(("% of training, alone", "with 7 more"), shares, strict=True))
+        )
     return results
 
 
-def _iteration(network: nn.Module, images: Tensor) -> float:
-    """Seconds of a training iteration, as the loop runs it, one network alone."""
-    import copy
+# --- training ---------------------------------------------------------------------------------
 
-    from foresee.recipe import Recipe
-    from foresee.training import fit
 
-    labels = np.arange(5000) % 10
-    recipe = Recipe(iterations=1000)
-    rng = np.random.default_rng(0)
-    return fit(copy.deepcopy(network), images[:5000], labels, recipe, rng).seconds / 1000
+def training(quick: bool) -> list[Row]:
+    """Milliseconds of an iteration and network: VGG16 on batches of 64 images of 32 × 32."""
+    from training import Build, milliseconds as iteration
+
+    build = Build("vgg16", 32)
+    return [
+        {"precision": precision, "networks": number, "ms": iteration(build, number, precision)}
+        for precision in ("float32", "bfloat16")
+        for number in ((1, 8) if quick else (1, 4, 8, 16))
+    ]
 
 
 # --- the report -------------------------------------------------------------------------------
@@ -356,6 +369,7 @@ SECTIONS: dict[str, Callable[[bool], list[Row]]] = {
     "kernels": kernels,
     "sampling": sampling,
     "strategies": strategies,
+    "training": training,
     "selection": selection,
 }
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foresee.lab.experiment import Network
     from foresee.lab.runner import Job, Place
 
+Precision = StrEnum("Precision", ["float32", "bfloat16"])
 NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
 
 
@@ -45,7 +46,10 @@ def run(
             metavar="N", min=1, help="Trials of each method. [default: 10 × budget, at most 10]"
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Trials at once; on a GPU they train side by side."),
+    ] = 1,
     data: Annotated[
         Path | None, typer.Option(metavar=FOLDER, help="Where the data sets are.")
     ] = None,
@@ -59,6 +63,9 @@ def run(
         NetworkName | None, typer.Option(help="[default: that of the experiment]")
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
+    precision: Annotated[
+        Precision, typer.Option(help="Of the passes through a network that is trained.")
+    ] = Precision.float32,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
     splits: Annotated[
         Path | None,
@@ -84,6 +91,8 @@ def run(
         for name in chosen
         for s in settings
     ]
+    passes = cast("Literal['float32', 'bfloat16']", precision.value)
+    experiments = [replace(e, recipe=replace(e.recipe, precision=passes)) for e in experiments]
     if loss is not None:
         from foresee.suggest import read_loss
 
@@ -95,7 +104,8 @@ def run(
     for name in chosen:
         _prepare(name, data, cache)
     n_seeds = seeds or max(1, round(paper.SEEDS * min(1.0, budget)))
-    place = runner.Place(out, data, _device(device), max(1, cores() // jobs), splits, cache)
+    processes = jobs if device == "cpu" else 1
+    place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
     run_jobs(runner.plan(experiments, names, range(n_seeds)), place, jobs)
     Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from foresee.errors import InputError
-from foresee.lab.experiment import Experiment
+from foresee.lab.experiment import Experiment, Round
 from foresee.lab.report import health, measures, published, statistics
 from foresee.lab.report.light import Light, light
 from foresee.lab.report.measures import ACCURACY, COST, GAIN, METRICS, PROMISED, REMAINING
@@ -151,6 +151,11 @@ class Study:
     def unhealthy(self) -> list[health.Unhealthy]:
         """Rounds that trained badly."""
         return health.unhealthy(self.all, self.experiment.classes)
+
+    @cached_property
+    def restarted(self) -> list[tuple[Trial, Round]]:
+        """Rounds that trained a second network, as the first never left its plateau."""
+        return health.restarted(self.all)
 
     @cached_property
     def fit(self) -> float | None:
