@@ -1,7 +1,7 @@
 """What an NVIDIA GPU makes of foresee, beside its ceilings and plain torch.
 
     python benchmarks/gpu.py [--json benchmarks/gpu.json] [--only kernels,sampling,...] [--quick]
-    python benchmarks/gpu.py --table benchmarks/gpu.json    # the tables of docs/gpu.md; needs no GPU
+    python benchmarks/gpu.py --table benchmarks/gpu.json   # the tables of docs/gpu.md; needs no GPU
 
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
 classes, and T = 1000 once. Times are medians between CUDA events and include the preparation of the
@@ -169,7 +169,7 @@ def draws(t: int, c: int, *sizes: int, features: int = 8) -> list[Tensor]:
 
 
 def kernels(quick: bool) -> list[Row]:
-    """Every fused kernel, 25 000 points; see the top of benchmarks/gpu.py for what the columns say."""
+    """Every fused kernel, 25 000 points; benchmarks/gpu.py says what the columns are."""
     rates = ceilings()
     console.print(
         f"{rates['gemm'] / 1e12:.0f} TFLOP/s float16, {rates['log'] / 1e12:.2f} T log/s, "
@@ -256,7 +256,7 @@ def _network() -> tuple[nn.Module, Tensor]:
 
 
 def sampling(quick: bool) -> list[Row]:
-    """MC dropout of VGG16 for 25 000 images; how far precision and batch size move a probability."""
+    """MC dropout of VGG16 for 25 000 images; how far precision and batches move a probability."""
     network, images = _network()
     few = images[:2000]
     exact = mc_dropout(network, 100, batch=1000).predict(few)

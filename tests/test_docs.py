@@ -1,11 +1,13 @@
 """The documents say what happens: their code and their commands are run as they stand."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import gpu
 import pytest
 
 from foresee.lab.store import trials
@@ -43,6 +45,12 @@ def test_adding_a_score(tmp_path):
     refused = foresee(shorter, tmp_path)
     assert refused.returncode == 1
     assert "another configuration" in refused.stderr
+
+
+def test_figures_of_a_gpu_are_those_that_were_measured():
+    report = json.loads(Path(gpu.__file__).with_suffix(".json").read_text())
+    assert gpu.readme(report) in (DOCS.parent / "README.md").read_text()
+    assert (DOCS / "gpu.md").read_text().endswith(gpu.page(report))
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
