@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu
 import pytest
 
+import gpu
 from foresee.lab.store import trials
 
 DOCS = Path(__file__).parents[1] / "docs"
