@@ -45,6 +45,18 @@ def test_adding_a_score(tmp_path):
     assert "another configuration" in refused.stderr
 
 
+def test_suggestions_from_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(blocks("suggest.md", "python")[0], {})
+    done = [foresee(line, tmp_path) for line in blocks("suggest.md", "sh")[0].splitlines()]
+    assert [d.returncode for d in done] == [0] * 3, [d.stderr for d in done]
+    one, other = (Path(name).read_text().splitlines() for name in ("picks.csv", "next.csv"))
+    assert one[0] == "index,score,rank,id,promise"
+    ids = [line.split(",")[3] for line in one[1:] + other[1:]]
+    assert len(set(ids)) == 40
+    assert all(name.startswith("photo-") for name in ids)
+
+
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
