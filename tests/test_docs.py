@@ -57,6 +57,25 @@ def test_suggestions_from_files(tmp_path, monkeypatch):
     assert all(name.startswith("photo-") for name in ids)
 
 
+def test_experiments_on_ones_own_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, fit = blocks("own-experiments.md", "python")
+    exec(data, {})
+    commands = blocks("own-experiments.md", "sh")[0]
+    for line in commands.replace("--seeds 2", "--seeds 1 --methods mell,random").splitlines():
+        done = foresee(line, tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert [t.finished for t in trials(tmp_path / "runs")] == [True] * 2
+    assert (tmp_path / "report" / "index.html").exists()
+
+    Path("fit.py").write_text(fit)
+    Path("wine.toml").write_text(blocks("own-experiments.md", "toml")[0])
+    done = foresee("foresee run wine.toml --seeds 1 --methods random --out own", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (trial,) = trials(tmp_path / "own")
+    assert trial.experiment.network == "fit.py:fit"
+
+
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):

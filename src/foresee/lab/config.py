@@ -174,7 +174,8 @@ def read(
 
 
 def _load(home: Path, name: str) -> Any:
-    return methods.load(str(home / name), "model")
+    known = (*get_args(Network), *own.BUILT_IN)
+    return methods.load(str(home / name), "model", known)
 
 
 def _own(lines: Lines, given: DataSection, model: ModelSection, place: Path) -> Own:

@@ -191,15 +191,15 @@ def _arguments(name: str, function: Any) -> int:
 
 def own(name: str) -> Any:
     """Load a score or a strategy from ``file.py:function``."""
-    found = load(name, "method")
+    found = load(name, "method", METHODS)
     _arguments(name, found)
     return found
 
 
-def load(name: str, what: str) -> Any:
+def load(name: str, what: str, known: Iterable[str] = ()) -> Any:
     """Load ``file.py:function``; the module is named after its content, so changes are noticed.
 
-    ``what`` it is to be, messages say.
+    ``what`` it is to be, messages say, and the ``known`` names that would do instead.
     """
     file, _, function = name.rpartition(":")
     path = Path(file)
@@ -210,7 +210,7 @@ def load(name: str, what: str) -> Any:
     if not path.is_file():
         raise InputError(
             f"{what} {name}: there is no file {file or name!r}: write file.py:function, or "
-            "the name of one that is built in"
+            f"one of {', '.join(known)}"
         )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"{path.stem}_{digest}", path)

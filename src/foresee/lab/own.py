@@ -194,7 +194,8 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         in_target = everything[np.isin(data.labels[everything], wanted)]
         _check(name, "of the target classes", len(in_target), n, "val", "test")
         val, test, _ = np.split(in_target, np.cumsum([n["val"], n["test"]]))
-        rest = everything[~np.isin(everything, np.concatenate([val, test]))]
+        # Drawn anew: of the order above, what comes first is not in the target.
+        rest = rng.permutation(np.setdiff1d(everything, np.concatenate([val, test])))
         _check(name, "beside val and test", len(rest), n, "seed", "pool")
         first, pool, _ = np.split(rest, np.cumsum([n["seed"], n["pool"]]))
     else:
@@ -431,6 +432,11 @@ class SklearnModel:
         if self.kind == "forest":
             forest = RandomForestClassifier(self.draws, random_state=seeding.number(rng))
             return Forest(forest.fit(inputs, labels), self.classes)
+        if len(np.unique(labels)) < 2:
+            raise InputError(
+                f"all {len(labels)} labels are of one class, and posterior {self.kind} tells "
+                "classes apart: raise n_seed, or take a forest"
+            )
         prepare = TfidfVectorizer(sublinear_tf=True) if self.kind == "tfidf" else StandardScaler()
         rows = prepare.fit_transform(inputs)
         model = LogisticRegression(max_iter=1000)
