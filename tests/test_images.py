@@ -31,9 +31,9 @@ def packed(image, form, **options):
 def file(tmp_path):
     """Write a file and read it: its name tells nothing."""
 
-    def reader(content, side=None):
+    def reader(content, size=None):
         (tmp_path / "image.jpg").write_bytes(content)
-        return read(tmp_path / "image.jpg", side)
+        return read(tmp_path / "image.jpg", size)
 
     return reader
 
@@ -58,11 +58,11 @@ def test_formats_that_lose_something_come_close(file, form):
 
 def test_an_image_is_squeezed_to_the_square_and_small_ones_stay(file):
     chess = (np.indices((60, 90)).sum(0) % 2 * 255).astype(np.uint8)
-    got = file(packed(Image.fromarray(chess), "PNG"), side=20)
+    got = file(packed(Image.fromarray(chess), "PNG"), size=20)
     assert got.shape == (3, 20, 20)
     assert np.abs(got.astype(int) - 127).max() < 20  # over all pixels, not some
     square = PICTURE.crop((0, 0, 30, 30))
-    assert (file(packed(square, "PNG"), side=30) == np.asarray(square).transpose(2, 0, 1)).all()
+    assert (file(packed(square, "PNG"), size=30) == np.asarray(square).transpose(2, 0, 1)).all()
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "P"])
@@ -227,7 +227,7 @@ def test_damage_is_an_image_or_a_refusal_that_names_the_file(file, number):
     noise = [content[:12] + rng.bytes(200) for _ in range(10)]
     for damaged in [*cuts, *noise]:
         try:
-            assert file(damaged, side=8).shape == (3, 8, 8)
+            assert file(damaged, size=8).shape == (3, 8, 8)
         except InputError as error:
             refused += "image.jpg" in str(error)
     assert refused > 30

@@ -43,17 +43,20 @@ def inside(root: Path | str, name: str) -> str:
     return path
 
 
-def read(path: Path | str, side: int | None = None) -> NDArray[np.uint8]:
-    """Decode an image file to colour, as people see it.
+def read(
+    path: Path | str, size: int | tuple[int, int] | None = None, channels: int = 3
+) -> NDArray[np.uint8]:
+    """Decode an image file to colour or grey, as people see it.
 
     Args:
         path: a PNG, JPEG, WebP, GIF, BMP or TIFF file of at most `PIXELS` pixels.
-        side: squeeze the image to this square, by a bilinear filter that averages over all pixels
-            when it shrinks; without it the image keeps its size.
+        size: squeeze the image to this square, or to (height, width), by a bilinear filter that
+            averages over all pixels when it shrinks; without it the image keeps its size.
+        channels: 3 for red, green and blue, 1 for grey.
 
     Returns:
-        Red, green and blue, uint8 [3 height width]. The first frame counts; the camera's
-        orientation (EXIF) is applied; transparency is dropped; of 16 bits the upper 8 are kept.
+        Pixels, uint8 [channels height width]. The first frame counts; the camera's orientation
+        (EXIF) is applied; transparency is dropped; of 16 bits the upper 8 are kept.
 
     Raises:
         InputError: it is no such file, too large, damaged or cut; the message names it.
@@ -61,7 +64,7 @@ def read(path: Path | str, side: int | None = None) -> NDArray[np.uint8]:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     Image.new("L", (40, 30), 7).save(f"{folder}/grey.png")
-    ...     read(f"{folder}/grey.png").shape, read(f"{folder}/grey.png", side=8).mean()
+    ...     read(f"{folder}/grey.png").shape, read(f"{folder}/grey.png", 8).mean()
     ((3, 30, 40), np.float64(7.0))
     """
     if not os.path.isfile(path):
@@ -71,16 +74,19 @@ def read(path: Path | str, side: int | None = None) -> NDArray[np.uint8]:
         with Image.open(path, formats=FORMATS) as file:
             _check("pixels", file.width * file.height, PIXELS)
             ImageOps.exif_transpose(file, in_place=True)
-            image = _colour(file)
+            image = _colour(file).convert("L" if channels == 1 else "RGB")
     except MemoryError:
         raise
     except Exception as error:  # a damaged file raises OSError, SyntaxError, struct.error, ...
         unknown = isinstance(error, UnidentifiedImageError)
         reason = f"it is none of {', '.join(FORMATS)}" if unknown else error
         raise InputError(f"{path} cannot be read as an image ({reason}): replace it") from error
-    if side is not None and image.size != (side, side):
-        image = image.resize((side, side), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+    if size is not None:
+        height, width = (size, size) if isinstance(size, int) else size
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image).reshape(image.height, image.width, channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _check(what: str, size: int, limit: int) -> None:

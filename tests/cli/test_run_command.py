@@ -72,7 +72,7 @@ def assert_part_of(some, whole):
 REFUSALS = {
     "data set": (
         ["run", "imagenet"],
-        ["DATASET must be paper or one of cifar10", "digits", "got imagenet"],
+        ["DATASET must be paper, a .toml file, or one of cifar10", "digits", "got imagenet"],
     ),
     "data folder": (
         ["run", "mnist"],

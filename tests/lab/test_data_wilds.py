@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from foresee import decoded
 from foresee.errors import InputError
-from foresee.lab.data import cache, decoding_bytes, load, split, task, wilds
+from foresee.lab.data import decoding_bytes, load, split, task, wilds
 from foresee.lab.experiment import Experiment
 
 N = 40
@@ -156,15 +157,15 @@ def test_a_split_by_domain_makes_a_task(root):
 @pytest.fixture
 def decodes(monkeypatch):
     """Names of the files that are decoded from here on."""
-    read, seen = cache.read, []
-    monkeypatch.setattr(cache, "read", lambda path, side: (seen.append(path), read(path, side))[1])
+    read, seen = decoded.read, []
+    monkeypatch.setattr(decoded, "read", lambda *args: (seen.append(args[0]), read(*args))[1])
     return seen
 
 
 def test_images_are_decoded_once_with_progress_and_the_need_of_disk_is_known(
     root, decodes, monkeypatch
 ):
-    monkeypatch.setattr(cache, "BLOCK", 16)
+    monkeypatch.setattr(decoded, "BLOCK", 16)
     assert decoding_bytes("camelyon17", root) == N * 3 * 96 * 96
     progress = []
     first = load("camelyon17", root, advance=lambda *args: progress.append(args))
@@ -217,8 +218,9 @@ def test_a_cache_that_is_not_whole_or_not_of_this_metadata_is_made_again(root, d
 def test_a_kill_in_mid_decode_leaves_no_half_cache(root, decodes):
     code = f"""
 import os, signal
-from foresee.lab.data import cache, load
-cache.BLOCK = 8
+from foresee import decoded
+from foresee.lab.data import load
+decoded.BLOCK = 8
 load("camelyon17", {str(root)!r}, advance=lambda done, total: done == 16
      and os.kill(os.getpid(), signal.SIGKILL))
 """
@@ -246,7 +248,7 @@ def test_an_old_stamp_never_stands_beside_new_pixels(root, monkeypatch):
 
     path.write_text("\n".join([header, *rows[::-1]]))
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "write", killed)  # the pixels are there, their stamp is not
+        patch.setattr(decoded, "write", killed)  # the pixels are there, their stamp is not
         with pytest.raises(KeyboardInterrupt):
             load("camelyon17", root)
     path.write_bytes(content)
@@ -370,7 +372,9 @@ def test_postscript_in_the_guise_of_a_photo_starts_nothing(root, monkeypatch):
     ],
 )
 def test_damage_is_read_or_refused_by_name(root, monkeypatch, name, file):
-    monkeypatch.setattr(cache, "read", lambda path, side: np.zeros((3, side, side), np.uint8))
+    monkeypatch.setattr(
+        decoded, "read", lambda _, size, channels: np.zeros((channels, *size), np.uint8)
+    )
     load(name, root)
     if file.endswith("png"):
         monkeypatch.undo()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from foresee import files
 from foresee.errors import InputError
-from foresee.lab import data, loop, methods, samplers, store
+from foresee.lab import data, loop, methods, own, samplers, store
 from foresee.lab.data import Images, Split
 from foresee.lab.data.splits import PARTS
 from foresee.lab.experiment import Experiment
@@ -45,7 +45,8 @@ _THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "B
 class Place:
     """Where trials read, write and compute.
 
-    ``splits`` holds the split files of another run, ``cache`` the decoded images.
+    ``splits`` holds the split files of another run, ``cache`` the decoded images, ``home`` the
+    files with functions that an experiment names.
     """
 
     out: Path
@@ -54,6 +55,7 @@ class Place:
     threads: int = 1
     splits: Path | None = None
     cache: Path | None = None
+    home: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,13 @@ def _trial(job: Job, place: Place) -> _Trial:
     try:
         task, digest, pixels = _prepared(job.experiment, job.seed, place)
         # Not its number: trials may move from one GPU to another.
-        method = methods.method(job.method, job.experiment, *pixels, device.type)
+        if job.experiment.own is None:
+            mean, std = pixels
+            method = methods.method(job.method, job.experiment, mean, std, device.type)
+        else:
+            load = functools.partial(_loaded, place.home)
+            sampler = own.sampler(job.experiment, pixels, load, device.type)
+            method = methods.drawn_by(job.method, job.experiment, sampler)
         machine = {"device": _device_name(place.device), "threads": place.threads}
         with store.recording(
             place.out, job.experiment, method, job.seed, digest, **machine
@@ -268,7 +276,7 @@ def _trial(job: Job, place: Place) -> _Trial:
         return Outcome(job, "busy")
     except (Exception, SystemExit) as error:  # whatever it is, the others are worth running
         _mend(task, job, place)
-        return Outcome(job, "failed", _why(error, job.method))
+        return Outcome(job, "failed", _why(error, *_their_files(job, place)))
 
 
 def _mend(task: Task | None, job: Job, place: Place) -> None:
@@ -277,16 +285,28 @@ def _mend(task: Task | None, job: Job, place: Place) -> None:
     if task is not None:
         fresh, *_ = _prepared(job.experiment, job.seed, place)
         for part in PARTS:
-            getattr(task, part).set_(getattr(fresh, part))
+            rows, as_they_were = getattr(task, part), getattr(fresh, part)
+            if isinstance(rows, Tensor):
+                rows.set_(as_they_were)
+            else:
+                np.copyto(rows, as_they_were)
 
 
-def _why(error: BaseException, method: str) -> str:
+def _their_files(job: Job, place: Place) -> list[str]:
+    """The files whose functions a job calls: of its method, and of the model that it names."""
+    own, home = job.experiment.own, place.home or Path()
+    models = [] if own is None else [str(home / n) for n in (job.experiment.network, own.posterior)]
+    return [file for name in (job.method, *models) if (file := name.rpartition(":")[0])]
+
+
+def _why(error: BaseException, *files: str) -> str:
     """One line for what the user can mend, where in their own file; a traceback for a bug."""
     said = str(error) or type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    file = method.rpartition(":")[0]
-    theirs = [f for f in frames if file and os.path.realpath(f.filename) == os.path.realpath(file)]
+    real = {os.path.realpath(file): file for file in files}
+    theirs = [f for f in frames if os.path.realpath(f.filename) in real]
     if theirs:
+        file = real[os.path.realpath(theirs[-1].filename)]
         return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
     if isinstance(error, torch.OutOfMemoryError):
         return f"{said}; every finished round is safe: run the same again with fewer --jobs"
@@ -303,17 +323,35 @@ def read(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, A
 
 
 @functools.lru_cache(maxsize=1)
-def _prepared(
-    experiment: Experiment, seed: int, place: Place
-) -> tuple[Task, str, tuple[tuple[float, ...], tuple[float, ...]]]:
-    """The task on its device, a digest of its split, and the statistics of all its images."""
-    images, pixels = read(experiment.dataset.lower(), place.data, place.cache)
+def read_own(experiment: Experiment, path: Path, cache: Path | None) -> own.Data:
+    """Read one's own data; the last are kept for the trials."""
+    assert experiment.own is not None
+    return own.read(experiment.dataset, experiment.own, experiment.image_size, path, cache)
+
+
+def _loaded(home: Path | None, name: str) -> Any:
+    return methods.load(str((home or Path()) / name), "model")
+
+
+@functools.lru_cache(maxsize=1)
+def _prepared(experiment: Experiment, seed: int, place: Place) -> tuple[Task, str, Any]:
+    """The task on its device, a digest of its split, and what a sampler must know of the data."""
+    images: Any
+    if experiment.own is None:
+        images, pixels = read(experiment.dataset.lower(), place.data, place.cache)
+        draw: Any = data.split
+    else:
+        assert place.data is not None
+        images = read_own(experiment, place.data, place.cache)
+        pixels, draw = own.shape(images), own.split
     name = f"{experiment.name}/split-{seed}.json"
     if place.splits is None:
-        split = data.split(images, experiment, seed)
+        split = draw(images, experiment, seed)
     else:
         split = _read_split(place.splits / name, images, experiment)
     _keep_split(place.out / name, split)
+    if experiment.own is not None:
+        return own.task(images, split, experiment, place.device), _digest(split), pixels
     task = data.task(images, split)
     task = replace(
         task,
@@ -325,7 +363,7 @@ def _prepared(
     return task, _digest(split), pixels
 
 
-def _read_split(path: Path, images: Images, experiment: Experiment) -> Split:
+def _read_split(path: Path, images: Images | own.Data, experiment: Experiment) -> Split:
     split = Split.read(path)
     expected = [images.name, len(images), *(getattr(experiment, f"n_{part}") for part in PARTS)]
     got = [split.dataset, split.size, *(len(getattr(split, part)) for part in PARTS)]
@@ -361,10 +399,12 @@ def _device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def _keep_pictures(path: Path, pool: Tensor, picks: Sequence[int]) -> None:
+def _keep_pictures(path: Path, pool: Any, picks: Sequence[int]) -> None:
     """Write the first picks side by side, enlarged without smoothing where they are tiny."""
     from PIL import Image
 
+    if not isinstance(pool, Tensor) or pool.ndim != 4 or pool.shape[1] not in (1, 3):
+        return  # these are no pictures
     some = pool[list(picks[:_PICTURES])].cpu().permute(0, 2, 3, 1).numpy()
     if len(some) == 0:
         return

@@ -234,7 +234,10 @@ def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str
 
 
 def _values(experiment: Experiment) -> dict[str, Any]:
-    return {**asdict(experiment), "loss": plain(experiment.loss)}
+    values = {**asdict(experiment), "loss": plain(experiment.loss)}
+    if experiment.own is None:  # headers of the sets that are known by name have no such entry
+        del values["own"]
+    return values
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import math
 import string
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from foresee.decoded import Shape, decode, is_ready, open_array
 from foresee.errors import InputError
-from foresee.lab.data.cache import decode, is_ready, open_array, size_of
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import find
 
@@ -89,15 +90,15 @@ def load_wilds(
     layout = LAYOUTS[name]
     folder = find(name, root, layout.folder, layout.metadata)
     table = _read(name, folder)
-    file, stamp = _cache(name, folder, cache, table)
+    file, shape, stamp = _cache(name, folder, cache, table)
 
     def where(row: int) -> str:
         # Where images are numbered by row, to delete one would rename all those below it.
         drop = "" if "{row}" in layout.image else ", or delete that row"
         return f"It is row {row} of {folder / layout.metadata}: unpack the archive again{drop}"
 
-    if not is_ready(file, stamp):
-        decode(file, folder, table.images, stamp, where, advance)
+    if not is_ready(file, shape, stamp):
+        decode(file, folder, table.images, shape, stamp, where, advance)
     return Images(name, open_array(file), table.labels, table.classes, table.source)
 
 
@@ -105,17 +106,16 @@ def wilds_bytes(name: str, root: Path | None, cache: Path | None) -> int:
     """How much disk `load_wilds` will fill: 0 where all is decoded."""
     layout = LAYOUTS[name]
     folder = find(name, root, layout.folder, layout.metadata)
-    table = _read(name, folder)
-    ready = is_ready(*_cache(name, folder, cache, table))
-    return 0 if ready else size_of(len(table.images), layout.side)
+    file, shape, stamp = _cache(name, folder, cache, _read(name, folder))
+    return 0 if is_ready(file, shape, stamp) else math.prod(shape)
 
 
 def _cache(
     name: str, folder: Path, cache: Path | None, table: _Table
-) -> tuple[Path, dict[str, Any]]:
-    side = LAYOUTS[name].side
+) -> tuple[Path, Shape, dict[str, Any]]:
+    side, rows = LAYOUTS[name].side, len(table.images)
     file = (cache or folder / "foresee-cache") / f"{name}-{side}.npy"
-    return file, {"rows": len(table.images), "side": side, "metadata": table.md5}
+    return file, (rows, 3, side, side), {"rows": rows, "side": side, "metadata": table.md5}
 
 
 def _read(name: str, folder: Path) -> _Table:

@@ -49,8 +49,8 @@ class Study:
 
     @property
     def setting(self) -> str:
-        """Whether the seed set is another than the target."""
-        return "shift" if self.experiment.shift else "no shift"
+        """Whether the seed set is another than the target, or the pool wider."""
+        return "no shift" if self.experiment.setting == "noshift" else self.experiment.setting
 
     @cached_property
     def all(self) -> list[Light]:

@@ -1,12 +1,13 @@
 """Image files decoded once into one array on disk, which is there whole or not at all."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -18,12 +19,16 @@ from foresee.images import inside, read
 
 # Images decoded between two reports of progress.
 BLOCK = 1024
+# Bytes that they take, at most.
+_BLOCK_BYTES = 64 << 20
+_NAMED = 5  # broken files named at once
 _REMEDY = "pass another folder as cache, with foresee run as --cache"
+# Images, channels, height, width.
+Shape: TypeAlias = tuple[int, int, int, int]
 
 
-def is_ready(file: Path, stamp: Mapping[str, Any]) -> bool:
+def is_ready(file: Path, shape: Shape, stamp: Mapping[str, Any]) -> bool:
     """Whether the array is complete and was made from what the stamp tells."""
-    shape = (stamp["rows"], 3, stamp["side"], stamp["side"])
     try:
         if not (file.is_file() and json.loads(_stamp(file).read_text()) == stamp):
             return False
@@ -33,31 +38,27 @@ def is_ready(file: Path, stamp: Mapping[str, Any]) -> bool:
     return pixels.shape == shape and pixels.dtype == np.uint8
 
 
-def size_of(n: int, side: int) -> int:
-    """Bytes of n square colour images."""
-    return n * 3 * side * side
-
-
 def decode(
     file: Path,
     folder: Path,
     names: Sequence[str],
+    shape: Shape,
     stamp: Mapping[str, Any],
     where: Callable[[int], str],
     advance: Callable[[int, int], object],
 ) -> None:
-    """Decode images in ``folder`` to RGB [n 3 side side] in ``file``, unless another just has.
+    """Decode images in ``folder`` to bytes of this shape in ``file``, unless another just has.
 
-    Images of another size are squeezed to the square, see `foresee.images.read`. ``where`` tells of
-    a row where it comes from and what to do.
+    Images of another size are squeezed to it, see `foresee.images.read`. ``where`` tells of a row
+    where it comes from and what to do; ``advance`` hears how many of all are done.
     """
     _check_links(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):
-            if not is_ready(file, stamp):
-                _check_room(file, size_of(len(names), stamp["side"]))
-                _decode(file, _paths(folder, names, where), stamp["side"], where, advance)
+            if not is_ready(file, shape, stamp):
+                _check_room(file, math.prod(shape))
+                _decode(file, _paths(folder, names, where), shape, where, advance)
                 write(_stamp(file), json.dumps(stamp).encode())
     except OSError as error:
         raise InputError(
@@ -77,26 +78,31 @@ def open_array(file: Path) -> NDArray[np.uint8]:
 def _decode(
     file: Path,
     paths: Sequence[str],
-    side: int,
+    shape: Shape,
     where: Callable[[int], str],
     advance: Callable[[int, int], object],
 ) -> None:
     # No token in the name: what a killed process left is written over, not piled up.
     part = file.with_suffix(".part")
-    header = {"descr": "|u1", "fortran_order": False, "shape": (len(paths), 3, side, side)}
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    block = max(1, min(BLOCK, _BLOCK_BYTES // math.prod(shape[1:])))
 
-    def image(row: int) -> NDArray[np.uint8]:
+    def image(row: int) -> NDArray[np.uint8] | str:
         try:
-            return read(paths[row], side)
+            return read(paths[row], shape[2:], shape[1])
         except InputError as error:
-            raise InputError(f"{error}. {where(row)}") from error
+            return f"{error}. {where(row)}"
 
     try:
         with open(part, "wb") as out, ThreadPoolExecutor() as threads:
             np.lib.format.write_array_header_1_0(out, header)
-            for start in range(0, len(paths), BLOCK):
-                rows = range(start, min(start + BLOCK, len(paths)))
-                out.write(np.stack(list(threads.map(image, rows))).data)
+            for start in range(0, len(paths), block):
+                rows = range(start, min(start + block, len(paths)))
+                images = list(threads.map(image, rows))
+                if broken := [found for found in images if isinstance(found, str)]:
+                    more = [f"and {len(broken) - _NAMED} more"] if len(broken) > _NAMED else []
+                    raise InputError("\n".join(broken[:_NAMED] + more))
+                out.write(np.stack(images).data)
                 advance(rows.stop, len(paths))
             out.flush()
             os.fsync(out.fileno())
