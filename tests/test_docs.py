@@ -1,5 +1,6 @@
 """The documents say what happens: their code and their commands are run as they stand."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import gpu
 from foresee.lab.store import trials
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -43,6 +45,43 @@ def test_adding_a_score(tmp_path):
     refused = foresee(shorter, tmp_path)
     assert refused.returncode == 1
     assert "another configuration" in refused.stderr
+
+
+def test_figures_of_a_gpu_are_those_that_were_measured():
+    report = json.loads(Path(gpu.__file__).with_suffix(".json").read_text())
+    assert gpu.readme(report) in (DOCS.parent / "README.md").read_text()
+    assert (DOCS / "gpu.md").read_text().endswith(gpu.page(report))
+
+
+def test_suggestions_from_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(blocks("suggest.md", "python")[0], {})
+    done = [foresee(line, tmp_path) for line in blocks("suggest.md", "sh")[0].splitlines()]
+    assert [d.returncode for d in done] == [0] * 3, [d.stderr for d in done]
+    one, other = (Path(name).read_text().splitlines() for name in ("picks.csv", "next.csv"))
+    assert one[0] == "index,score,rank,id,promise"
+    ids = [line.split(",")[3] for line in one[1:] + other[1:]]
+    assert len(set(ids)) == 40
+    assert all(name.startswith("photo-") for name in ids)
+
+
+def test_experiments_on_ones_own_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, fit = blocks("own-experiments.md", "python")
+    exec(data, {})
+    commands = blocks("own-experiments.md", "sh")[0]
+    for line in commands.replace("--seeds 2", "--seeds 1 --methods mell,random").splitlines():
+        done = foresee(line, tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert [t.finished for t in trials(tmp_path / "runs")] == [True] * 2
+    assert (tmp_path / "report" / "index.html").exists()
+
+    Path("fit.py").write_text(fit)
+    Path("wine.toml").write_text(blocks("own-experiments.md", "toml")[0])
+    done = foresee("foresee run wine.toml --seeds 1 --methods random --out own", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (trial,) = trials(tmp_path / "own")
+    assert trial.experiment.network == "fit.py:fit"
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))

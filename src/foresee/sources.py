@@ -175,6 +175,28 @@ def folder(
     return Source(decoded.open_array(file), list[Hashable](names), labels)
 
 
+def columns(path: Path) -> dict[str, Any]:
+    """All columns of a .csv or .parquet file, or arrays of a .npz file, by name.
+
+    >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\n") > 0
+    True
+    >>> columns(Path("reviews.csv"))
+    {'text': ['fine'], 'stars': array([5.])}
+    """
+    _check_file(path)
+    if path.suffix.lower() == ".npz":
+        return _npz(path, _members(path), set())
+    reader = {".csv": _csv, ".parquet": _parquet}.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path} must be a .csv, .parquet or .npz file: convert it")
+    return reader(path, None, set())
+
+
+def image_names(path: Path) -> list[str]:
+    """Paths in a folder of the images that `folder` reads, sorted; none is decoded."""
+    return sorted(name for name, *_ in _image_files(path))
+
+
 def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
     """Map a .npy file, or load an array of a .npz file by its name, or the only one."""
     _check_file(path)
@@ -343,17 +365,20 @@ def _parquet(path: Path, wanted: Sequence[str] | None, answers: set[str]) -> dic
 
 
 def _npz(path: Path, wanted: Sequence[str] | None, answers: set[str]) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"{path} cannot be read ({error}): write it with numpy.savez") from error
-    used = _used(path, wanted, answers, names)
+    used = _used(path, wanted, answers, _members(path))
     if wanted is None and len(others := [name for name in used if name not in answers]) > 1:
         raise InputError(  # one of them may be the labels, which must not be read as features
             f"{path} holds {', '.join(others)}: name the array that the model reads in inputs"
         )
     return {name: array("path", path, name) for name in used}
+
+
+def _members(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error}): write it with numpy.savez") from error
 
 
 def _from_archive(argument: str, path: Path, name: str | None) -> NDArray[Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import files, scores, suggest
+from foresee import files, predictions, scores, sources, suggest
 from foresee.cli.app import app
 from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
@@ -105,12 +105,12 @@ def test_picks_are_the_best_of_the_whole_pool(folder, monkeypatch, pool, val, na
         assert index == np.argsort(-whole, kind="stable").tolist()
 
 
-def test_default_is_mell_and_out_gets_the_same_csv(folder, pool, val):
+def test_default_is_greedy_and_out_gets_the_same_csv(folder):
     printed = run().stdout
     result = run("--out", "picks.csv")
     assert result.exit_code == 0, result.output
-    assert Path("picks.csv").read_text() == printed
-    assert parse(printed)[0] == np.argsort(-scores.mell(pool, val))[:5].tolist()
+    assert Path("picks.csv").read_text() == printed == run("--strategy", "Greedy").stdout
+    assert printed != run("--score", "mebl").stdout
     assert sorted(os.listdir()) == ["picks.csv", "pool.npy", "val.npy"]
 
 
@@ -122,11 +122,11 @@ def test_with_out_stdout_is_a_table_and_a_summary(folder):
     assert [int(line[0]) for line in shown] == index[:10]
     assert "first 10 of 20 picks" in result.stdout
     assert summary.startswith(f"{N} inputs scored in ")
-    assert "log loss, in nats; 20 picks in picks.csv" in summary
+    assert "Brier loss; 20 picks in picks.csv" in summary
 
 
 @pytest.mark.parametrize(
-    ("name", "unit"), [("mezl", "error rate"), ("mebl", "Brier"), ("bald", "nats")]
+    ("name", "unit"), [("mell", "log loss, in nats"), ("mezl", "error rate"), ("bald", "nats")]
 )
 def test_summary_names_the_unit(folder, name, unit):
     assert unit in run("--score", name, "--out", "picks.csv").stdout.splitlines()[-1]
@@ -210,14 +210,15 @@ def test_any_layout_of_floats(folder, pool, change):
 def test_half_precision(folder, val):
     half = probabilities(0, N, np.float16)
     np.save("pool.npy", half)
-    index, values = parse(run(k=str(N)).stdout)
+    index, values = parse(run("--score", "mell", k=str(N)).stdout)
     np.testing.assert_allclose(values, scores.mell(half, val)[index], rtol=1e-4)
 
 
 def test_ties_fall_to_the_seed(folder):
     np.save("pool.npy", np.full((N, T, C), 1 / 3, dtype=np.float32))
-    picks = {seed: parse(run("--seed", seed).stdout)[0] for seed in ("0", "1")}
-    assert picks["0"] == parse(run().stdout)[0]
+    seeds = ("0", "1")
+    picks = {seed: parse(run("--score", "mell", "--seed", seed).stdout)[0] for seed in seeds}
+    assert picks["0"] == parse(run("--score", "mell").stdout)[0]
     assert picks["0"] != picks["1"]
     assert all(len(set(index)) == 5 for index in picks.values())
 
@@ -234,10 +235,9 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
         return mell(chunk, target, scratch=scratch)
 
     monkeypatch.setattr(scores, "mell", spy)
-    mapped = suggest.read("--pool", "pool.npy")
-    assert isinstance(mapped, np.memmap)
-    assert not mapped.flags.writeable
-    suggest.stream(mapped, val, "mell", scratch=1 << 20, advance=done.append)
+    pool = predictions.read("--pool", "pool.npy")
+    assert isinstance(pool._only.mapped, np.memmap)
+    suggest.score_all(pool, val, "mell", suggest.Shortlist(1, 0), advance=done.append)
     assert seen == [M] * (N // M) + [N % M]
     assert done == np.cumsum(seen).tolist()
 
@@ -245,15 +245,18 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
 def test_what_was_read_of_the_pool_is_given_back(folder, pool):
     np.save("pool.npy", np.tile(pool, (1000, 1, 1)))
-    mapped = suggest.read("--pool", "pool.npy")
-    suggest.stream(mapped, None, "bald", scratch=1 << 20)
+    mapped = predictions.read("--pool", "pool.npy")
+    suggest.best_by_score(mapped, None, "bald", N, scratch=1 << 20)
+    mapped.take(np.arange(0, len(mapped), 50))
     entry = Path("/proc/self/smaps").read_text().split(f"{folder}/pool.npy")[1]
-    assert int(re.search(r"Rss: +(\d+) kB", entry)[1]) < mapped.nbytes / 1024 / 4
+    size = len(mapped) * mapped.row_bytes
+    assert int(re.search(r"Rss: +(\d+) kB", entry)[1]) < size / 1024 / 4
 
 
-def test_memory_bounds_the_chunk(pool):
-    done = []
-    suggest.stream(pool, None, "bald", scratch=4 * 10 * pool[0].nbytes, advance=done.append)
+def test_memory_bounds_the_chunk(folder, pool):
+    done, scratch = [], 4 * 10 * pool[0].nbytes
+    source, short = predictions.read("--pool", "pool.npy"), suggest.Shortlist(1, 0)
+    suggest.score_all(source, None, "bald", short, scratch=scratch, advance=done.append)
     assert done == list(range(10, N + 1, 10))
 
 
@@ -303,8 +306,8 @@ REFUSALS = {
     "missing target": (lambda: {"target": "no.npy"}, ["--target", "no file no.npy"]),
     "folder": (lambda: {"pool": "."}, ["--pool", "is a folder", "name a file"]),
     "suffix": (
-        lambda: Path("p.csv").touch() or {"pool": "p.csv"},
-        ["--pool must be a .npy or .npz file, got p.csv", "numpy.save"],
+        lambda: Path("p.json").touch() or {"pool": "p.json"},
+        ["--pool must be a .npy, .npz, .pt, .csv, .parquet file, got p.json", "numpy.save"],
     ),
     "empty file": (lambda: cut("pool.npy", 0), ["--pool: pool.npy cannot be read", "numpy.save"]),
     "cut in the header": (lambda: cut("pool.npy", 40), ["pool.npy cannot be read", "damaged"]),
@@ -337,7 +340,7 @@ REFUSALS = {
     "k negative": (lambda: {"k": "-3"}, ["k must be at least 1, got -3"]),
     "no target": (
         lambda: {"target": None},
-        ["--target is needed by --score mell", "data you care about"],
+        ["--target is needed by --strategy greedy", "data you care about"],
     ),
     "integers": (
         lambda: spoil("pool.npy", lambda p: (p * 9).astype(int)),
@@ -392,8 +395,8 @@ def header(shape):
 
 
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, peak):
-    assert suggest.UNPACKED == 1 << 30
-    monkeypatch.setattr(suggest, "UNPACKED", 20 << 20)
+    assert sources.UNPACKED == 1 << 30
+    monkeypatch.setattr(sources, "UNPACKED", 20 << 20)
     zeros = bytes(1 << 20)
     with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("bomb.npy", "w") as member:
@@ -411,9 +414,9 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, p
 def test_the_limit_is_the_last_size_that_is_loaded(folder, pool, monkeypatch):
     np.savez_compressed("a.npz", pool)
     size = zipfile.ZipFile("a.npz").infolist()[0].file_size
-    monkeypatch.setattr(suggest, "UNPACKED", size)
+    monkeypatch.setattr(sources, "UNPACKED", size)
     assert run(pool="a.npz").exit_code == 0
-    monkeypatch.setattr(suggest, "UNPACKED", size - 1)
+    monkeypatch.setattr(sources, "UNPACKED", size - 1)
     assert_refused(run(pool="a.npz"), f"{size:,} bytes, and no more than {size - 1:,}")
 
 
@@ -458,9 +461,9 @@ def test_damage_is_one_line_whatever_it_is(folder, pool, name):
             if name == "costs.csv":
                 suggest.read_loss(path, C)
             else:
-                rows = suggest.read("--pool", name)
+                rows = predictions.read("--pool", name)
                 suggest.check(rows, None, "bald", 1)
-                suggest.stream(rows, None, "bald", 1 << 20)
+                suggest.best_by_score(rows, None, "bald", 1)
 
 
 def test_costs_are_plain_text_with_or_without_a_mark_in_front(folder):
@@ -510,7 +513,7 @@ def test_unreadable_file_is_one_line(folder, monkeypatch):
     ],
 )
 def test_bad_out_is_refused_before_any_work(folder, monkeypatch, out, words):
-    monkeypatch.setattr(suggest, "stream", lambda *_: pytest.fail("scored in vain"))
+    monkeypatch.setattr(suggest, "score_all", lambda *_, **__: pytest.fail("scored in vain"))
     Path("link").symlink_to("pool.npy")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     assert_refused(run("--out", out), *words)
@@ -550,7 +553,7 @@ def test_read_only_folder_is_refused_before_any_work(folder, monkeypatch):
 
     # Not chmod: root may write anywhere, and tests run as root in containers.
     monkeypatch.setattr(tempfile, "TemporaryFile", deny)
-    monkeypatch.setattr(suggest, "stream", lambda *_: pytest.fail("scored in vain"))
+    monkeypatch.setattr(suggest, "score_all", lambda *_, **__: pytest.fail("scored in vain"))
     assert_refused(run("--out", "picks.csv"), "--out", "Read-only file system", "choose another")
 
 
@@ -602,7 +605,7 @@ def test_errors_of_ours_are_not_hidden(folder, monkeypatch):
     def bug(*_):
         raise ValueError("a bug, not an input")
 
-    monkeypatch.setattr(suggest, "rank", bug)
+    monkeypatch.setattr(suggest, "to_csv", bug)
     result = run()
     assert isinstance(result.exception, ValueError)
     assert not isinstance(result.exception, InputError)

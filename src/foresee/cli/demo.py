@@ -7,7 +7,7 @@ import typer
 
 from foresee.cli.console import FOLDER, cores
 from foresee.cli.report import write_report
-from foresee.cli.run import named_methods, run_jobs
+from foresee.cli.run import run_jobs
 
 
 def demo(
@@ -19,10 +19,11 @@ def demo(
     ] = None,
 ) -> None:
     """Compare nine methods on scikit-learn's digits, with and without shift, 3 seeds each."""
-    from foresee.lab import paper, runner
+    from foresee.lab import methods, paper, runner
 
     workers = jobs or cores()
     experiments = [paper.experiment("digits", shift) for shift in (False, True)]
     place = runner.Place(out / "runs", threads=max(1, cores() // workers))
-    run_jobs(runner.plan(experiments, named_methods("paper,mebl"), range(3)), place, workers)
+    names = methods.named(["paper", "mebl"], "--methods")
+    run_jobs(runner.plan(experiments, names, range(3)), place, workers)
     write_report(out / "runs", out / "report")

@@ -1,10 +1,10 @@
 """foresee run: active learning experiments, resumed where they stopped."""
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.console import Console
@@ -16,15 +16,21 @@ from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, progress_b
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foresee.lab.experiment import Network
+    from foresee.lab.experiment import Experiment, Network
     from foresee.lab.runner import Job, Place
 
+Precision = StrEnum("Precision", ["float32", "bfloat16"])
 NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
 
 
 def run(
     dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="A data set, or `paper` for all the paper's.")
+        str,
+        typer.Argument(
+            metavar="DATASET",
+            help="A data set, `paper` for all the paper's, or experiment.toml for your own: see "
+            "foresee init.",
+        ),
     ],
     shift: Annotated[
         bool | None,
@@ -33,19 +39,23 @@ def run(
         ),
     ] = None,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAMES",
-            help="Separated by commas: methods, `paper` for its eight, `all`, or file.py:function.",
+            help="Separated by commas: methods, `paper` for its eight, `all`, or file.py:function. "
+            "[default: paper,mebl]",
         ),
-    ] = "paper,mebl",
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
             metavar="N", min=1, help="Trials of each method. [default: 10 × budget, at most 10]"
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Trials at once; on a GPU they train side by side."),
+    ] = 1,
     data: Annotated[
         Path | None, typer.Option(metavar=FOLDER, help="Where the data sets are.")
     ] = None,
@@ -59,6 +69,10 @@ def run(
         NetworkName | None, typer.Option(help="[default: that of the experiment]")
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
+    precision: Annotated[
+        Precision | None,
+        typer.Option(help="Of the passes through a network that is trained. [default: float32]"),
+    ] = None,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
     splits: Annotated[
         Path | None,
@@ -70,20 +84,29 @@ def run(
     ] = None,
 ) -> None:
     """Run active learning experiments; stop at any moment, run the same again to go on."""
-    from foresee.lab import paper, runner
+    from foresee.lab import methods as known, runner
 
-    names = named_methods(methods, with_loss=loss is not None)
-    settings = (False, True) if shift is None else (shift,)
-    known = paper.datasets()
-    wanted = dataset.lower()
-    chosen = paper.datasets(ours=False) if wanted == "paper" else (wanted,)
-    if chosen[0] not in known:
-        stop(f"error: DATASET must be paper or one of {', '.join(known)}, got {dataset}", code=2)
-    experiments = [
-        paper.experiment(name, s, budget, cast("Network | None", network and network.value))
-        for name in chosen
-        for s in settings
-    ]
+    names = (
+        None
+        if methods is None
+        else known.named(methods.split(","), "--methods", with_loss=loss is not None)
+    )
+    processes = jobs if device == "cpu" else 1
+    place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
+    if dataset.lower().endswith(".toml"):
+        for option, value in (
+            ("--shift", shift),
+            ("--data", data),
+            ("--network", network),
+            ("--precision", precision),
+        ):
+            if value is not None:
+                stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
+        asked, place = _own_experiments(Path(dataset), place, budget)
+    else:
+        asked = _known_experiments(dataset, shift, budget, network, precision, place)
+    names = names or list(asked.methods)
+    experiments = asked.experiments
     if loss is not None:
         from foresee.suggest import read_loss
 
@@ -92,40 +115,70 @@ def run(
             note("--loss changes what is reported, not what is picked: --methods eer minimises it")
     elif "EER" in names:
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
-    for name in chosen:
-        _prepare(name, data, cache)
-    n_seeds = seeds or max(1, round(paper.SEEDS * min(1.0, budget)))
-    place = runner.Place(out, data, _device(device), max(1, cores() // jobs), splits, cache)
-    run_jobs(runner.plan(experiments, names, range(n_seeds)), place, jobs)
+    run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs)
     Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
 
 
-def named_methods(names: str, with_loss: bool = False) -> list[str]:
-    """Turn the value of --methods into names of methods, each once."""
-    from foresee.lab import methods
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be run: experiments, methods and how many seeds, where no option says so."""
 
-    known = {name.lower(): name for name in methods.METHODS}
-    groups = {
-        "all": [name for name in methods.METHODS if with_loss or name not in methods.group("loss")],
-        "paper": methods.group("paper"),
-    }
-    chosen: list[str] = []
-    for name in filter(None, (part.strip() for part in names.split(","))):
-        lower = name.lower()
-        if ":" in name:
-            methods.own(name)
-            chosen.append(name)
-        elif lower in known or lower in groups:
-            chosen += groups.get(lower) or [known[lower]]
-        else:
-            stop(
-                f"error: --methods knows {', '.join(known)}, paper (its eight), all, and "
-                f"file.py:function, got {name}",
-                code=2,
-            )
-    if not chosen:
-        stop("error: --methods is empty: name at least one, such as mell", code=2)
-    return list(dict.fromkeys(chosen))
+    experiments: "Sequence[Experiment]"
+    methods: "Sequence[str]"
+    seeds: int
+
+
+def _known_experiments(
+    dataset: str,
+    shift: bool | None,
+    budget: float,
+    network: NetworkName | None,
+    precision: Precision | None,
+    place: "Place",
+) -> _Asked:
+    from foresee.lab import methods, paper
+
+    wanted = dataset.lower()
+    chosen = paper.datasets(ours=False) if wanted == "paper" else (wanted,)
+    if chosen[0] not in paper.datasets():
+        stop(
+            f"error: DATASET must be paper, a .toml file, or one of {', '.join(paper.datasets())}, "
+            f"got {dataset}",
+            code=2,
+        )
+    experiments = [
+        paper.experiment(name, s, budget, cast("Network | None", network and network.value))
+        for name in chosen
+        for s in ((False, True) if shift is None else (shift,))
+    ]
+    if precision is not None:
+        passes = cast("Literal['float32', 'bfloat16']", precision.value)
+        experiments = [replace(e, recipe=replace(e.recipe, precision=passes)) for e in experiments]
+    for name in chosen:
+        _prepare(name, place.data, place.cache)
+    seeds = max(1, round(paper.SEEDS * min(1.0, budget)))
+    return _Asked(experiments, methods.named(["paper", "mebl"], "--methods"), seeds)
+
+
+def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked, "Place"]:
+    from foresee.lab import config
+
+    with progress_bar() as bar:
+        task = bar.add_task(f"reading {file}", total=None)
+        found = config.read(
+            file,
+            place.cache,
+            lambda done, total: bar.update(
+                task, completed=done, total=total, description="decoding images"
+            ),
+        )
+    experiments = found.experiments
+    if budget != 1:
+        experiments = tuple(
+            replace(e, recipe=e.recipe.scaled(budget), budget=budget) for e in experiments
+        )
+    asked = _Asked(experiments, found.methods, found.seeds)
+    return asked, replace(place, data=found.data, home=found.home)
 
 
 def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:

@@ -1,9 +1,12 @@
 """foresee suggest: which inputs to label next, from predictions in files."""
 
+import csv as tables
 import time
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -13,7 +16,15 @@ from rich.text import Text
 
 from foresee.cli.console import FILE, LOSS_HELP, progress_bar, stop, to_stdout
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from foresee.predictions import Predictions
+    from foresee.suggest import Choice, Picks
+
 ScoreName = StrEnum("ScoreName", ["mell", "mezl", "mebl", "eer", "bald", "entropy_mc", "entropy"])
+# The strategy where neither it nor a score is named.
+DEFAULT = "greedy"
 # What each tells, and whether it looks at the target.
 _SCORES = {
     "mell": ("expected reduction of the log loss, in nats", True),
@@ -26,87 +37,199 @@ _SCORES = {
 }
 
 
+@dataclass(frozen=True)
+class _Request:
+    """How to choose, in words for messages: the option, its score, and what that means."""
+
+    option: str
+    score: str
+    strategy: "Choice | None" = None
+
+    @property
+    def meaning(self) -> str:
+        return _SCORES[self.score][0]
+
+    @property
+    def needs_target(self) -> bool:
+        return _SCORES[self.score][1]
+
+
 def suggest(
-    pool: Annotated[str, typer.Option(metavar=FILE, help="Predictions for the pool.")],
+    pool: Annotated[
+        str, typer.Option(metavar=FILE, help='Predictions for the pool; "pool-*.npy": many files.')
+    ],
     k: Annotated[int, typer.Option("-k", metavar="N", help="How many inputs to suggest.")],
     target: Annotated[
         str | None,
         typer.Option(
             metavar=FILE,
             help="Predictions for an unlabelled sample of the data you care about, by the same "
-            "draws. Needed by mell, mezl, mebl and eer.",
+            "draws. Needed by all but batchbald, bald, entropy_mc and entropy.",
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Choose a batch as a whole: greedy, mebl++, powermell, batchmell, batchbald. "
+            f"[default: {DEFAULT}]",
         ),
     ] = None,
     score: Annotated[
-        ScoreName,
+        ScoreName | None,
         typer.Option(
             metavar="NAME",
-            help="mell, mezl, mebl, eer: expected reduction of the log loss, error rate, Brier "
-            "loss, or loss given by --loss, on the target. bald, entropy_mc, entropy: uncertainty "
-            "about the input itself.",
+            help="Or take the highest scores. mell, mezl, mebl, eer: expected reduction of the log "
+            "loss, error rate, Brier loss, or loss given by --loss, on the target. bald, "
+            "entropy_mc, entropy: uncertainty about the input itself.",
         ),
-    ] = ScoreName.mell,
+    ] = None,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(metavar=FILE, help="A name for each row: a file, or a column of the pool."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=FILE, help="Names of rows that are labelled already; may be repeated."
+        ),
+    ] = None,
+    shortlist: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Rows a strategy chooses from. [default: 16384, or 4 k]"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar=FILE, help="Write the CSV here, not to stdout.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Orders equal scores.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Orders what is equal.")] = 0,
     memory: Annotated[int, typer.Option(metavar="MIB", min=1, help="Scratch memory.")] = 256,
 ) -> None:
     """Suggest which inputs to label next, from predictions in files.
 
     A file holds probabilities [n t c]: n inputs, t posterior draws, c classes; for entropy [n c].
-    A .npy file is read in pieces and may be larger than memory. A .npz file is loaded; if it holds
-    several arrays, file.npz:name picks one.
+    .npy and .pt files are mapped and may be larger than memory, as are .csv and .parquet files with
+    a column for every draw and class, named as 0:cat; an .npz file is loaded. file:name picks one
+    of several arrays.
 
-    The result is a CSV with the columns index (the row in the pool file), score and rank.
+    The result is a CSV: index (the row in the pool), score (of the row by itself), rank, id, and
+    promise: by how much the Brier loss on the target is expected to fall once this row and those
+    above it are labelled.
     """
-    meaning, needs_target = _SCORES[score]
     with progress_bar() as bar:
         task = bar.add_task("loading", total=None)
         from foresee import files, suggest as steps
 
-        if (loss is None) == (score == ScoreName.eer):
-            stop("error: --loss and --score eer belong together: pass both or none", code=2)
-        if needs_target and target is None:
-            stop(
-                f"error: --target is needed by --score {score}, the {meaning.split(',')[0]} "
-                "on the data you care about: pass predictions for an unlabelled sample of it, or "
-                "use --score bald",
-                code=2,
-            )
+        def note(said: str) -> None:
+            bar.console.print(Text(f"note: {said}", style="yellow"), soft_wrap=True)
+
+        def advance(done: int) -> None:
+            stage = "choosing" if done == len(rows) else "scoring"
+            bar.update(task, completed=done, total=len(rows), description=stage)
+
+        request = _request(strategy, score, loss, target)
         if out is not None:
-            steps.check_out(out, [str(source) for source in (pool, target, loss) if source])
-        if target is not None and not needs_target:
-            bar.console.print(f"note: --score {score} does not look at --target", style="yellow")
+            inputs = (pool, target, loss, ids, *(exclude or []))
+            steps.check_out(out, [str(source) for source in inputs if source])
+        if target is not None and not request.needs_target:
+            note(f"{request.option} does not look at --target")
             target = None
-        rows = steps.read("--pool", pool)
-        targets = None if target is None else steps.read("--target", target)
-        steps.check(rows, targets, score, k)
-        costs = None if loss is None else steps.read_loss(loss, rows.shape[2])
-        bar.update(task, description="scoring", total=len(rows))
         start = time.perf_counter()
-        values = steps.stream(
-            rows, targets, score, memory << 20, lambda done: bar.update(task, completed=done), costs
+        rows, targets = _read(pool, target, request, k)
+        costs = None if loss is None else steps.read_loss(loss, rows.shape[2])
+        ids = _ids(pool, ids)
+        passed = steps.excluded(rows, ids, exclude or [], note)
+        chosen = _sized(request, k, len(rows) - len(passed), shortlist)
+        picks = chosen(
+            rows,
+            targets,
+            seed=seed,
+            scratch=memory << 20,
+            loss=costs,
+            excluded=passed,
+            advance=advance,
         )
+        if picks.copies:
+            note(
+                f"only {k - picks.copies:,} rows differ in their predictions: the last "
+                f"{picks.copies:,} picks are copies"
+            )
+        csv = steps.to_csv(picks, steps.named(rows, ids, picks.positions))
         seconds = time.perf_counter() - start
-    picks = steps.rank(values, k, seed)
-    csv = steps.to_csv(values, picks)
     if out is None:
         to_stdout(csv)
         return
     files.write(out, csv.encode())
-    summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {meaning}; "
+    summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {request.meaning}; "
     Console().print(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)
 
 
+def _request(
+    strategy: str | None, score: ScoreName | None, loss: Path | None, target: str | None
+) -> _Request:
+    from foresee import suggest as steps
+
+    if strategy is not None and score is not None:
+        stop("error: --strategy and --score exclude each other: pass one of them", code=2)
+    if score is not None:
+        request = _Request(f"--score {score}", score.value)
+    else:
+        name = strategy or DEFAULT
+        chosen = steps.choice(name)
+        request = _Request(f"--strategy {name}", chosen.score, chosen)
+    if (loss is None) == (score == ScoreName.eer):
+        stop("error: --loss and --score eer belong together: pass both or none", code=2)
+    if request.needs_target and target is None:
+        stop(
+            f"error: --target is needed by {request.option}, the {request.meaning.split(',')[0]} "
+            "on the data you care about: pass predictions for an unlabelled sample of it, or "
+            "use --strategy batchbald or --score bald",
+            code=2,
+        )
+    return request
+
+
+def _read(pool: str, target: str | None, request: _Request, k: int) -> tuple["Predictions", Any]:
+    from foresee import predictions, suggest as steps
+
+    rows = predictions.read("--pool", pool)
+    targets = None if target is None else predictions.read("--target", target)
+    steps.check(rows, targets, request.score, k)
+    return rows, None if targets is None else targets.all()
+
+
+def _ids(pool: str, ids: str | None) -> str | None:
+    """The file of the ids, or the column of the pool that --ids names."""
+    from foresee import predictions
+
+    if ids is not None and predictions.has_column(pool, ids):
+        return f"{predictions.split(pool)[0]}:{ids}"
+    return ids
+
+
+def _sized(request: _Request, k: int, left: int, shortlist: int | None) -> "Callable[..., Picks]":
+    """What chooses k rows of those that are left; a strategy from a shortlist."""
+    from foresee import checks, suggest as steps
+
+    checks.count("k", k, left, of="the pool that are not excluded")
+    if request.strategy is None:
+        if shortlist is not None:
+            stop("error: --shortlist is for a strategy: --score looks at all rows", code=2)
+        return partial(steps.best_by_score, score=request.score, k=k)
+    if shortlist is not None and shortlist < k:
+        stop(f"error: --shortlist must be at least k = {k}, got {shortlist}", code=2)
+    size = shortlist or max(steps.SHORTLIST, 4 * k)
+    return partial(steps.best_by_strategy, chosen=request.strategy, k=k, shortlist=size)
+
+
 def _table(csv: str, first: int) -> Table:
-    header, *lines = csv.splitlines()
+    header, *lines = tables.reader(csv.splitlines())
     shown = min(first, len(lines))
     table = Table(title=f"first {shown} of {len(lines):,} picks", box=box.SIMPLE_HEAD)
-    for column in header.split(","):
+    for column in header:
         table.add_column(column, justify="right")
-    for index, score, place in (line.split(",") for line in lines[:shown]):
-        table.add_row(index, f"{float(score):#.4g}", place)
+    for index, score, place, name, promise in lines[:shown]:
+        told = f"{float(promise):#.4g}" if promise else ""
+        table.add_row(index, f"{float(score):#.4g}", place, Text(name), told)
     return table

@@ -10,6 +10,36 @@ if TYPE_CHECKING:
 
 _PAPER = Recipe()
 Network: TypeAlias = Literal["vgg16", "small_cnn", "slim_cnn", "mlp"]
+Setting: TypeAlias = Literal["noshift", "shift", "narrow"]
+
+
+@dataclass(frozen=True)
+class Own:
+    """Data that people bring, as far as it decides what an experiment finds.
+
+    Args:
+        kind: of the source: "folder" of images, "npz", "parquet" or "csv".
+        digest: of all that is read from it; where it lies does not matter.
+        inputs: columns or arrays that the model reads; none: all but the others.
+        labels: the column or array of labels.
+        domain: the column or array of domains; "folder": the first level of a folder is one.
+        source: the domains that the seed set of a shift comes from.
+        target_classes: classes of the validation and test sets, where these are fewer than those of
+            the seed set and the pool; none: all.
+        channels: of images.
+        posterior: what fits and draws: "dropout" for networks, "forest", "logistic", "tfidf", or
+            file.py:function.
+    """
+
+    kind: str
+    digest: str
+    inputs: tuple[str, ...] = ()
+    labels: str = ""
+    domain: str = ""
+    source: tuple[str, ...] = ()
+    target_classes: tuple[str, ...] = ()
+    channels: int = 3
+    posterior: str = "dropout"
 
 
 @dataclass(frozen=True)
@@ -18,7 +48,8 @@ class Experiment:
 
     ``rounds`` is K, ``targets`` L, ``candidates`` J and ``draws`` T of the paper. ``loss[y][a]`` is
     the cost of taking action a when the class is y, for those who count costs and not errors.
-    ``budget`` is the part of the full training that ``recipe`` was scaled to.
+    ``budget`` is the part of the full training that ``recipe`` was scaled to. ``network`` is one of
+    `Network` or, with data of one's ``own``, file.py:function or the name of another model.
     """
 
     dataset: str
@@ -34,15 +65,23 @@ class Experiment:
     targets: int
     candidates: int
     draws: int
-    network: Network = "vgg16"
+    network: str = "vgg16"
     recipe: Recipe = _PAPER
     loss: tuple[tuple[float, ...], ...] | None = None
     budget: float = 1.0
+    own: Own | None = None
 
     @property
     def name(self) -> str:
         """Name its folder in a store."""
-        return f"{self.dataset.lower()}-{'shift' if self.shift else 'noshift'}"
+        return f"{self.dataset.lower()}-{self.setting}"
+
+    @property
+    def setting(self) -> Setting:
+        """Whether the seed set is of another domain, or the pool wider than the target."""
+        if self.own is not None and self.own.target_classes:
+            return "narrow"
+        return "shift" if self.shift else "noshift"
 
 
 @dataclass(frozen=True)
@@ -66,7 +105,9 @@ class Round:
     ``calibration_error`` is the expected one over 15 bins of confidence. ``cost`` is the mean loss
     of the best actions under the experiment's loss matrix. ``train_loss`` and ``train_accuracy``
     are the health of the training. ``promise`` is the fall of the Brier loss on the validation set
-    expected from these picks, ``promise_pool`` that from the whole rest of the pool.
+    expected from these picks, ``promise_pool`` that from the whole rest of the pool. ``restarted``
+    says that a first network never left its plateau and a second was trained. ``seconds`` of a
+    training that was done once for several trials count in each of them.
     """
 
     number: int
@@ -83,3 +124,4 @@ class Round:
     train_accuracy: float | None = None
     promise: float | None = None
     promise_pool: float | None = None
+    restarted: bool = False

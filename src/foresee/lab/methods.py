@@ -3,14 +3,14 @@
 import hashlib
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from foresee.errors import InputError
-from foresee.lab.experiment import Experiment, Method
+from foresee.lab.experiment import Experiment, Method, Network
 from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
 from foresee.scores import bald, eer, entropy, entropy_mc, mebl, mell, mezl
 from foresee.strategies import (
@@ -33,7 +33,7 @@ class Entry:
 
     ``strategy`` is made for an experiment, as it may need the experiment's sizes; ``group`` is
     "paper", "ours", or "loss" for methods that minimise an experiment's loss matrix and need one;
-    ``sampler`` turns the experiment's network with dropout into whatever draws.
+    ``chain`` says that it draws by cyclical SG-MCMC, and not as the experiment does.
 
     >>> Entry(lambda e: TopK(mebl, e.candidates)).group
     'ours'
@@ -41,7 +41,7 @@ class Entry:
 
     strategy: Callable[[Experiment], Strategy]
     group: Literal["paper", "ours", "loss"] = "ours"
-    sampler: Callable[[DropoutNetwork], Sampler] = lambda network: network
+    chain: bool = False
 
 
 # What ``--methods`` knows by name, in the order of reports; add an `Entry` to add a method.
@@ -54,7 +54,7 @@ METHODS: dict[str, Entry] = {
     "Entropy": Entry(lambda e: TopK(entropy, point=True), "paper"),
     "Coreset": Entry(lambda e: Coreset(), "paper"),
     "BADGE": Entry(lambda e: Badge(), "paper"),
-    "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), sampler=CyclicalNetwork),
+    "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), chain=True),
     "MEBL": Entry(lambda e: TopK(mebl, e.candidates)),
     "Greedy": Entry(lambda e: GreedyConditioning(e.candidates)),
     "MEBL++": Entry(lambda e: MeblPlusPlus(e.candidates)),
@@ -74,6 +74,40 @@ def group(name: str) -> list[str]:
     return [method for method, entry in METHODS.items() if entry.group == name]
 
 
+def named(names: Iterable[str], argument: str, with_loss: bool = False) -> list[str]:
+    """Turn words of people into names of methods, each once.
+
+    Args:
+        names: methods in any case, ``paper`` for its eight, ``all``, or file.py:function.
+        argument: what the caller calls these words.
+        with_loss: whether ``all`` has methods that need a loss matrix.
+
+    >>> named(["mell", "MELL", "random"], "--methods")
+    ['MELL', 'Random']
+    """
+    known = {name.lower(): name for name in METHODS}
+    groups = {
+        "all": [name for name in METHODS if with_loss or name not in group("loss")],
+        "paper": group("paper"),
+    }
+    chosen: list[str] = []
+    for name in filter(None, (part.strip() for part in names)):
+        lower = name.lower()
+        if ":" in name:
+            own(name)
+            chosen.append(name)
+        elif lower in known or lower in groups:
+            chosen += groups.get(lower) or [known[lower]]
+        else:
+            raise InputError(
+                f"{argument} knows {', '.join(known)}, paper (its eight), all, and "
+                f"file.py:function, got {name}"
+            )
+    if not chosen:
+        raise InputError(f"{argument} is empty: name at least one, such as mell")
+    return list(dict.fromkeys(chosen))
+
+
 def method(
     name: str,
     experiment: Experiment,
@@ -86,7 +120,7 @@ def method(
     ``name`` is a key of `METHODS` or ``file.py:function``, a score or a strategy of your own.
     """
     sampler = DropoutNetwork(
-        experiment.network,
+        cast("Network", experiment.network),
         experiment.classes,
         experiment.image_size,
         mean,
@@ -95,8 +129,19 @@ def method(
         experiment.draws,
         device,
     )
-    drawn = METHODS[name].sampler(sampler) if name in METHODS else sampler
-    return Method(short_name(name), drawn, _strategy(name, experiment))
+    return drawn_by(name, experiment, sampler)
+
+
+def drawn_by(name: str, experiment: Experiment, sampler: Sampler) -> Method:
+    """Build a method for an experiment, on the draws of a sampler."""
+    if name in METHODS and METHODS[name].chain:
+        if not isinstance(sampler, DropoutNetwork):
+            raise InputError(
+                f"method {name} draws by a chain of a network's weights, and the model is none: "
+                "leave it out"
+            )
+        sampler = CyclicalNetwork(sampler)
+    return Method(short_name(name), sampler, _strategy(name, experiment))
 
 
 def short_name(method: str) -> str:
@@ -145,31 +190,40 @@ def _arguments(name: str, function: Any) -> int:
 
 
 def own(name: str) -> Any:
-    """Load ``file.py:function``; the module is named after its content, so changes are noticed."""
+    """Load a score or a strategy from ``file.py:function``."""
+    found = load(name, "method", METHODS)
+    _arguments(name, found)
+    return found
+
+
+def load(name: str, what: str, known: Iterable[str] = ()) -> Any:
+    """Load ``file.py:function``; the module is named after its content, so changes are noticed.
+
+    ``what`` it is to be, messages say, and the ``known`` names that would do instead.
+    """
     file, _, function = name.rpartition(":")
     path = Path(file)
     if not function.isidentifier():  # it names files: nothing that leads out of a folder
         raise InputError(
-            f"method {name}: {function!r} is no name of a function: write file.py:function"
+            f"{what} {name}: {function!r} is no name of a function: write file.py:function"
         )
     if not path.is_file():
         raise InputError(
-            f"method {name}: there is no file {file or name!r}: write file.py:function, or one of "
-            f"{', '.join(METHODS)}"
+            f"{what} {name}: there is no file {file or name!r}: write file.py:function, or "
+            f"one of {', '.join(known)}"
         )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"{path.stem}_{digest}", path)
     if spec is None or spec.loader is None:
-        raise InputError(f"method {name}: {file} must be a Python file, such as mine.py")
+        raise InputError(f"{what} {name}: {file} must be a Python file, such as mine.py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a stranger's file does
-        raise InputError(f"method {name}: {file} does not run ({error!r}): mend it") from error
+        raise InputError(f"{what} {name}: {file} does not run ({error!r}): mend it") from error
     found = getattr(module, function, None)
     if not callable(found):
         raise InputError(
-            f"method {name}: {file} has no function {function!r}: define it, as in docs/add-a-score"
+            f"{what} {name}: {file} has no function {function!r}: define it, as in docs/add-a-score"
         )
-    _arguments(name, found)
     return found

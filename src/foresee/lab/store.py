@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypedDict
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from foresee import files, lines
 from foresee.errors import InputError
-from foresee.lab.experiment import Experiment, Method, Round
+from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.lab.values import changes, plain, typed
 
 FORMAT = 1
@@ -35,7 +36,7 @@ _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as l
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
 _BEGIN = b'{"kind": "header", "format": '
-_MISFITS = (ArithmeticError, KeyError, TypeError, ValueError, RecursionError)
+_MISFITS = (KeyError, TypeError, ValueError, RecursionError)
 
 
 class BusyError(Exception):
@@ -63,14 +64,17 @@ class Trial:
         return bool(self.rounds) and not self.rounds[-1].picks
 
 
-def _refuse(problem: InputError) -> None:
+# What hears of each thing that cannot be read, so that the rest can.
+Skip: TypeAlias = Callable[[InputError], object]
+
+
+def refuse(problem: InputError) -> None:
+    """Skip nothing but a torn line, whose round was not finished."""
     if not isinstance(problem, TornLineError):
         raise problem
 
 
-def trials(
-    folder: Path, skip: Callable[[InputError], object] = _refuse, only: str = "*"
-) -> list[Trial]:
+def trials(folder: Path, skip: Skip = refuse, only: str = "*") -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
     Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
@@ -102,7 +106,7 @@ def trials(
     return sorted(every, key=lambda t: (t.experiment.name, t.method, t.seed))
 
 
-def read(path: Path, skip: Callable[[InputError], object] = _refuse) -> Trial | None:
+def read(path: Path, skip: Skip = refuse) -> Trial | None:
     """Read one trial; None where there is not even a header. ``skip`` hears of a torn line."""
     found = lines.parse(path, lines.content(path))
     if found.torn:
@@ -119,7 +123,7 @@ def keep_plan(
     folder: Path,
     experiment: Experiment,
     seeds: Mapping[str, Iterable[int]],
-    skip: Callable[[InputError], object] = lambda problem: None,
+    skip: Skip = lambda problem: None,
 ) -> None:
     """Add trials, as seeds by method, to those that are planned for an experiment.
 
@@ -229,7 +233,10 @@ def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str
 
 
 def _values(experiment: Experiment) -> dict[str, Any]:
-    return {**asdict(experiment), "loss": plain(experiment.loss)}
+    values = {**asdict(experiment), "loss": plain(experiment.loss)}
+    if experiment.own is None:  # headers of the sets that are known by name have no such entry
+        del values["own"]
+    return values
 
 
 @dataclass(frozen=True)
@@ -244,7 +251,7 @@ class _Plan:
 def _read_plan(path: Path) -> _Plan:
     values = lines.parse(path, lines.content(path)).values
     try:
-        plan: _Plan = typed(_Plan)(values[0] if values else {})
+        plan = typed(_Plan, values[0] if values else {})
         for name in plan.seeds:
             _check_name(name)
         if plan.experiment.name != path.absolute().parent.name:
@@ -257,9 +264,7 @@ def _read_plan(path: Path) -> _Plan:
     return plan
 
 
-def _planned(
-    path: Path, experiment: Experiment, skip: Callable[[InputError], object]
-) -> dict[str, tuple[int, ...]]:
+def _planned(path: Path, experiment: Experiment, skip: Skip) -> dict[str, tuple[int, ...]]:
     """The seeds by method of a plan for this very experiment, none where there is no such plan."""
     if not path.exists():
         return {}
@@ -396,11 +401,10 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     """A trial from the values of its lines, each checked."""
     header = _header(path, values[0])
     rounds: list[Round] = []
-    to_round = typed(Round)
     for line, value in enumerate(values[1:], start=2):
         kind = value.pop("kind", "")
         try:
-            found: Round = to_round(value)
+            found = _round(value)
         except _MISFITS as error:
             raise _unreadable(path, line, error) from error
         if (
@@ -414,12 +418,21 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     return Trial(header.experiment, name, header.seed, tuple(rounds), values[0], path)
 
 
+class _Spent(TypedDict):
+    seconds: dict[Stage, float]  # of a round, which has them as pairs
+
+
+def _round(values: dict[str, Any]) -> Round:
+    spent = msgspec.convert(values, _Spent)
+    return typed(Round, {**values, "seconds": tuple(spent["seconds"].items())})
+
+
 def _header(path: Path, values: dict[str, Any]) -> _Header:
     """The first line of a trial, in agreement with itself and with where it is."""
     try:
         known = {key: values[key] for key in _HEADER if key in values}
-        header: _Header = typed(_Header)(known)
-        method = typed(str)(header.method["name"])
+        header = typed(_Header, known)
+        method = msgspec.convert(header.method["name"], str)
         digest = _digest({key: values[key] for key in _CONFIGURATION})
     except _MISFITS as error:
         raise _unreadable(path, 1, error) from error

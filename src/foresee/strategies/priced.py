@@ -1,7 +1,7 @@
 """Greedy conditioning where labels have prices: always the label with the largest gain per price.
 
-The equations are those of `drawspace`. All labels are followed: E W F and M of each are brought up
-to date after every pick, by
+The equations are those of `drawspace`, with S = F Fᵀ. All labels are followed: E W F and M of each
+are brought up to date after every pick, by
 
     E W F ← E W F − (E K)(Kᵀ F),    M ← M − (E K)(E K)ᵀ.
 """
@@ -19,7 +19,7 @@ from foresee import arrays
 from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import draw_candidates, gathered, pool_draws, target_draws
-from foresee.strategies.drawspace import explained, target_root
+from foresee.strategies.drawspace import explained, target_gram
 from foresee.strategies.greedy import coarsened
 from foresee.types import View
 
@@ -69,7 +69,11 @@ class Priced:
         E = gathered(rows(), len(order))
         with tiled.full_precision():
             picks = _select(
-                E, target_root(val).to(E), torch.from_numpy(self.costs[order]), size, self.noise
+                E,
+                tiled.root(target_gram(val)).to(E),
+                torch.from_numpy(self.costs[order]),
+                size,
+                self.noise,
             )
         return order[picks]
 

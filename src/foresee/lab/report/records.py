@@ -82,7 +82,7 @@ def _costs(study: Study) -> Iterator[Row]:
 
 
 def _shift(study: Study) -> str:
-    return "shift" if study.experiment.shift else "none"
+    return "none" if study.experiment.setting == "noshift" else study.experiment.setting
 
 
 def _wtl(tallies: Tallies) -> Iterator[Row]:

@@ -1,0 +1,223 @@
+"""A first experiment from a look at somebody's data: sizes that fit, a model that can read them."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foresee import sources
+from foresee.errors import InputError
+
+_SIDE = 32  # pixels of images
+_USUAL = ("label", "labels", "class", "target", "y", "category", "species", "outcome")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was seen: the lines of [data], the kind of rows, and the label of each."""
+
+    lines: tuple[str, ...]
+    kind: str
+    labels: Sequence[str]
+
+
+def describe(path: Path, home: Path, labels: str | None = None) -> str:
+    """Write a TOML file for `foresee run`.
+
+    Args:
+        path: a folder of images, or a .npz, .parquet or .csv file.
+        home: the folder of the TOML file, to which its paths are relative.
+        labels: the column or array of labels; None: a guess.
+
+    >>> Path("r.csv").write_text("text,stars\\n" + "a fine film,5\\na dull film,1\\n" * 50) > 0
+    True
+    >>> print(describe(Path("r.csv"), Path("."), labels="stars").split("[sizes]")[0])
+    # 100 rows of texts, 2 classes: 1 (50), 5 (50).
+    name = "r"                       # names the results
+    <BLANKLINE>
+    [data]
+    path = "r.csv"                   # from the folder of this file
+    inputs = ["text"]                # what the model reads
+    labels = "stars"
+    # domain = "column"              # for the setting "shift": a column that tells domains apart,
+    # source = ["one domain"]        # and those that the seed set comes from
+    # target_classes = ["1"]         # for "narrow": the classes of the validation and test sets
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+    if not path.exists():
+        raise InputError(f"--data: there is nothing at {path}: check the path")
+    found = _folder(path) if path.is_dir() else _file(path, labels)
+    counts = Counter(found.labels)
+    if len(counts) < 2:
+        raise InputError(f"--data: {path} has {len(counts)} class: an experiment needs at least 2")
+    if len(found.labels) < 20:
+        raise InputError(f"--data: {path} has {len(found.labels)} rows: an experiment needs 20")
+    some = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())[:8])
+    more = ", …" if len(counts) > 8 else ""
+    name = re.sub(r"[^\w-]+", "_", path.resolve().stem, flags=re.ASCII).strip("_-") or "data"
+    where = Path(os.path.relpath(path, home)).as_posix()
+    lines = [
+        f"# {len(found.labels)} rows of {found.kind}, {len(counts)} classes: {some}{more}.",
+        _line("name", name, "names the results"),
+        "",
+        "[data]",
+        _line("path", where, "from the folder of this file"),
+        *found.lines,
+        *_settings(found.kind == "images", min(counts)),
+        "",
+        "[sizes]",
+        *_sizes(len(found.labels), len(counts)),
+        "",
+        *_model(found.kind),
+        "[run]",
+        _line("settings", ["noshift"], 'or "shift", "narrow", each with what [data] says of it'),
+        _line("methods", ["mell", "greedy", "random"], 'also "paper", "all" or file.py:function'),
+        _line("seeds", 3, "trials of each method"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any, comment: str = "") -> str:
+    if isinstance(value, list):
+        text = f"[{', '.join(map(_quoted, value))}]"
+    else:
+        text = _quoted(value) if isinstance(value, str) else str(value)
+    entry = f"{key} = {text}"
+    return f"{entry:32} # {comment}" if comment else entry
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML: control characters and quotes are written by their numbers."""
+    kept = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text)
+    return f'"{"".join(kept)}"'
+
+
+def _folder(path: Path) -> _Found:
+    names = sources.image_names(path)
+    if not names or any("/" not in name for name in names):
+        raise InputError(
+            f"--data: {path} must have a sub-folder of images for each class, got "
+            f"{next((n for n in names if '/' not in n), 'no images')}: sort them so"
+        )
+    lines = (
+        _line("size", _SIDE, "side of the square that images are squeezed to"),
+        _line("channels", 3, "1 for grey"),
+    )
+    return _Found(lines, "images", [name.partition("/")[0] for name in names])
+
+
+def _file(path: Path, labels: str | None) -> _Found:
+    columns = sources.columns(path)
+    if labels is None:
+        labels = _guess(path, columns)
+    elif labels not in columns:
+        there = ", ".join(columns)
+        raise InputError(f"--labels: {path} has no {labels!r} but {there}: name one of these")
+    values = [str(v) for v in sources.read(path, inputs=labels, labels=labels).labels or ()]
+    texts = [name for name in columns if name != labels and _is_text(columns[name])]
+    numbers = [name for name in columns if name != labels and not _is_text(columns[name])]
+    numbers = [name for name in numbers if len(columns[name]) == len(values)]
+    if path.suffix.lower() == ".npz" and numbers:
+        numbers = [max(numbers, key=lambda name: np.asarray(columns[name]).ndim)]
+    inputs = numbers or sorted(texts, key=lambda name: -_length(columns[name]))[:1]
+    if not inputs:
+        raise InputError(f"--data: {path} has nothing but labels: add what a model can read")
+    array = columns[inputs[0]]
+    images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
+    kind = "images" if images else "numbers" if numbers else "texts"
+    lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
+    return _Found(lines, kind, values)
+
+
+def _is_text(column: Any) -> bool:
+    return not isinstance(column, np.ndarray) or column.dtype.kind not in "biuf"
+
+
+def _length(column: Sequence[Any]) -> float:
+    return float(np.mean([len(str(value)) for value in column[:1000]]))
+
+
+def _guess(path: Path, columns: Mapping[str, Any]) -> str:
+    """The column of labels: the one of a usual name, or the only one of few different values."""
+    found = [name for name in columns if name.lower() in _USUAL]
+    if not found:
+        flat = {name: np.asarray(values, dtype=object) for name, values in columns.items()}
+        flat = {name: values for name, values in flat.items() if values.ndim == 1}
+        found = [n for n, v in flat.items() if 2 <= len({*v.tolist()}) <= max(2, len(v) // 10)]
+    if len(found) != 1:
+        raise InputError(
+            f"--labels: which of {', '.join(columns)} in {path} holds the labels is not clear: "
+            "name it"
+        )
+    return found[0]
+
+
+def _settings(images: bool, first: str) -> list[str]:
+    if images:
+        domain = ("folder", 'for the setting "shift": images lie as domain/class/image')
+    else:
+        domain = ("column", 'for the setting "shift": a column that tells domains apart,')
+    lines = (
+        _line("domain", *domain),
+        _line("source", ["one domain"], "and those that the seed set comes from"),
+        _line(
+            "target_classes", [first], 'for "narrow": the classes of the validation and test sets'
+        ),
+    )
+    return [f"# {_line_moved(line)}" for line in lines]
+
+
+def _line_moved(line: str) -> str:
+    """Two characters to the left, for the sign of a comment before it."""
+    entry, _, comment = line.partition(" # ")
+    return f"{entry.rstrip():30} # {comment}"
+
+
+def _sizes(n: int, classes: int) -> list[str]:
+    """A fifth to test, a fifth to validate, the rest for the pool and a small seed set."""
+    test = min(10_000, n // 5)
+    val = min(5_000, n // 5)
+    seed = min(max(10, 2 * classes), (n - test - val) // 4)
+    pool = min(50_000, n - test - val - seed)
+    query = max(1, min(pool // 16, max(10, seed // 2)))
+    rounds = max(1, min(8, pool // query))
+    return [
+        _line("n_seed", seed, "labelled at the start"),
+        _line("n_pool", pool, "to choose from"),
+        _line("n_val", val, "the target: unlabelled"),
+        _line("n_test", test),
+        _line("n_query", query, "labels bought in a round"),
+        _line("rounds", rounds, "K of the paper"),
+        _line("candidates", pool, "J: of the pool, that mell looks at in a round"),
+        _line("targets", min(100, val), "L: of n_val, that mell looks at"),
+    ]
+
+
+def _model(kind: str) -> list[str]:
+    if kind == "images":
+        return [
+            "[model]",
+            _line("network", "slim_cnn", "slim_cnn, small_cnn, vgg16, mlp, or file.py:build"),
+            _line("draws", 100, "by MC dropout"),
+            "",
+            "[recipe]",
+            _line("iterations", 2000),
+            _line("batch", 64),
+            _line("learning_rate", 0.01),
+            _line("decay_every", 1500),
+            "",
+        ]
+    name = "forest" if kind == "numbers" else "tfidf"
+    others = 'forest, logistic, or file.py:fit; or network = "mlp" and a [recipe]'
+    return [
+        "[model]",
+        _line("posterior", name, others if kind == "numbers" else "words, or file.py:fit"),
+        _line("draws", 100 if kind == "numbers" else 50, "trees" if kind == "numbers" else "fits"),
+        "",
+    ]

@@ -1,0 +1,465 @@
+"""Files of predictions, read in pieces: one file or many, of arrays or of tables.
+
+    .npy, .pt    an array [n t c], mapped, of any size; file.pt:name picks a tensor of a dict
+    .npz         an array that is loaded; file.npz:name picks one of several
+    .csv         a column for every draw and class, named draw:class, as in 0:cat,0:dog,1:cat,1:dog
+    .parquet     the same columns, or one that holds lists [t c]: file.parquet:name picks it
+
+A pattern such as ``pool-*.npy`` stands for all files that match it, in the order of their names.
+"""
+
+import csv
+import glob
+import mmap
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foresee import arrays, sources
+from foresee.errors import InputError
+
+_NAMED = re.compile(r"(.+\.(?:npz|pt|csv|parquet)):([^/]+)")
+_COLUMN = re.compile(r"(\d+):(.+)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file: the shape and the kind of what it holds, the names of its classes, its pieces.
+
+    ``pieces(rows)`` gives all of it, at most so many rows at a time.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Callable[[int], Iterator[NDArray[Any]]]
+    classes: tuple[str, ...] | None = None
+    mapped: Any = None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions [n t c] or [n c] in files, one after the other.
+
+    Args:
+        argument: what the caller calls them.
+        files: each as ``path`` or ``path:name``.
+        sizes: how many rows each has.
+        shape: of all rows together.
+        dtype: of the numbers in the first file.
+        classes: their names, where files tell them.
+
+    >>> np.save("a.npy", np.full((3, 2, 2), 0.5))
+    >>> pool = read("--pool", "a*.npy")
+    >>> pool.shape, pool.take(np.array([2, 0])).shape, [len(piece) for piece in pool.pieces(2)]
+    ((3, 2, 2), (2, 2, 2), [2, 1])
+    """
+
+    argument: str
+    files: tuple[str, ...]
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    classes: tuple[str, ...] | None
+    _only: Part | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def form(self) -> NDArray[Any]:
+        """An array of the same shape and kind, without the numbers and their memory."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:]))
+
+    def pieces(self, rows: int) -> Iterator[NDArray[Any]]:
+        """All predictions, at most so many rows at a time and never of two files."""
+        for source in self.files:
+            part = self._part(source)
+            with _reading(self.argument, source):
+                for piece in part.pieces(rows):
+                    yield piece
+                    _release_pages(part.mapped)
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows at these positions [k], in their order; of mapped files only these are read."""
+        found = np.empty((len(positions), *self.shape[1:]), self.dtype)
+        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        for source, first, last in zip(self.files, starts, starts[1:], strict=False):
+            wanted = np.flatnonzero((positions >= first) & (positions < last))
+            if not len(wanted):
+                continue
+            part, local = self._part(source), positions[wanted] - first
+            with _reading(self.argument, source):
+                if part.mapped is not None:
+                    # A row brings its neighbours along, up to 64 KiB on Linux: few at a time.
+                    for some in np.array_split(np.arange(len(local)), len(local) // 256 + 1):
+                        found[wanted[some]] = arrays.numpy(part.mapped[local[some]])
+                        _release_pages(part.mapped)
+                    continue
+                start = 0
+                for piece in part.pieces(1 << 14):
+                    here = (local >= start) & (local < start + len(piece))
+                    found[wanted[here]] = piece[local[here] - start]
+                    start += len(piece)
+        return found
+
+    def all(self) -> NDArray[Any]:
+        """All of them, in memory."""
+        return self.take(np.arange(len(self)))
+
+    def place(self, position: int) -> str:
+        """Where a row is: its number, after the name of its file where there are several."""
+        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        which = int(np.searchsorted(starts, position, side="right")) - 1
+        if len(self.files) == 1:
+            return str(position)
+        return f"{split(self.files[which])[0].name}:{position - starts[which]}"
+
+    def position(self, place: str) -> int:
+        """The row that `place` calls so, or -1 where it calls none so."""
+        file, _, number = place.rpartition(":")
+        if not number.isdecimal():
+            return -1
+        if len(self.files) == 1:
+            start, size, named = 0, len(self), not file
+        else:
+            names = [split(source)[0].name for source in self.files]
+            which = names.index(file) if file in names else -1
+            start, size, named = sum(self.sizes[:which]), self.sizes[which], which >= 0
+        return start + int(number) if named and int(number) < size else -1
+
+    def _part(self, source: str) -> Part:
+        return self._only or _open(self.argument, source)
+
+
+def read(argument: str, source: str) -> Predictions:
+    """Look at a file or at all files of a pattern; only archives are loaded.
+
+    Args:
+        argument: what the caller calls it, for messages.
+        source: ``file``, ``file:name`` or a pattern of either.
+    """
+    files = expand(argument, source)
+    first = _open(argument, files[0])
+    sizes = [first.shape[0] if first.shape else 0]
+    for other in files[1:]:
+        part = _open(argument, other)
+        if (part.shape[1:], part.classes) != (first.shape[1:], first.classes):
+            raise InputError(
+                f"{argument}: all files must have the same draws and classes, but {files[0]} is "
+                f"{_told(first)} and {other} is {_told(part)}: write them alike"
+            )
+        sizes.append(part.shape[0])
+    shape = (sum(sizes), *first.shape[1:]) if first.shape else ()
+    only = first if len(files) == 1 else None
+    return Predictions(
+        argument, tuple(files), tuple(sizes), shape, first.dtype, first.classes, only
+    )
+
+
+def expand(argument: str, source: str) -> list[str]:
+    """The files that a pattern stands for, each as ``path`` or ``path:name``; a file is itself."""
+    path, name = split(source)
+    if path.exists() or not glob.has_magic(str(path)):
+        return [source]
+    found = sorted(file for file in glob.glob(str(path)) if Path(file).is_file())
+    if not found:
+        raise InputError(f"{argument}: no file matches {path}: check the pattern")
+    return [f"{file}:{name}" if name else file for file in found]
+
+
+def split(source: str) -> tuple[Path, str | None]:
+    """``file:name`` in two, where a file of its kind can hold what a name picks.
+
+    >>> split("draws.npz:pool")[1], split("draws.npy")[1]
+    ('pool', None)
+    """
+    named = None if Path(source).exists() else _NAMED.fullmatch(source)
+    return (Path(named[1]), named[2]) if named else (Path(source), None)
+
+
+def names(argument: str, source: str) -> Iterator[str]:
+    """Names in files, one after the other: read as they are asked for, never all at once.
+
+    A .txt file has one in every line, a .npy file is an array of texts or whole numbers, and a .csv
+    or .parquet file has a column of them, called ``id`` or as in ``file.csv:column``.
+
+    >>> Path("ids.txt").write_text("a\\nb\\n") > 0
+    True
+    >>> list(names("--ids", "ids.txt"))
+    ['a', 'b']
+    """
+    for file in expand(argument, source):
+        path, column = split(file)
+        check_file(argument, path)
+        reader = _NAMES.get(path.suffix.lower())
+        if reader is None:
+            raise InputError(
+                f"{argument} must be a {', '.join(_NAMES)} file, got {path}: write one name a line "
+                "to a .txt file"
+            )
+        with _reading(argument, file):
+            yield from reader(argument, path, column or "id")
+
+
+def has_column(source: str, name: str) -> bool:
+    """Whether a table, the first of a pattern, has a column of this name."""
+    path, _ = split(expand("", source)[0])
+    if path.suffix.lower() == ".csv" and path.is_file():
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return name in next(csv.reader(file), [])
+    if path.suffix.lower() == ".parquet" and path.is_file():
+        return name in _parquet_file("", path).schema_arrow.names
+    return False
+
+
+def check_file(argument: str, path: Path) -> None:
+    """Check that there is such a file, and that it is one."""
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise InputError(f"{argument} must be a file, but {path} is a folder: name a file in it")
+    if path.exists():
+        raise InputError(
+            f"{argument}: {path} is not a regular file: write what it delivers into one first"
+        )
+    raise InputError(f"{argument}: there is no file {path}: check the path")
+
+
+def _told(part: Part) -> str:
+    return f"{list(part.shape)}" + (f" of {', '.join(part.classes)}" if part.classes else "")
+
+
+def _open(argument: str, source: str) -> Part:
+    path, name = split(source)
+    check_file(argument, path)
+    opener = _OPENERS.get(path.suffix.lower())
+    if opener is None:
+        raise InputError(
+            f"{argument} must be a {', '.join(_OPENERS)} file, got {path}: write a .npy file with "
+            "numpy.save"
+        )
+    with _reading(argument, source):
+        return opener(argument, path, name)
+
+
+@contextmanager
+def _reading(argument: str, source: str) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, GeneratorExit):
+        raise
+    except Exception as error:  # a damaged file raises ValueError, BadZipFile, MemoryError, ...
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{argument}: {split(source)[0]} cannot be read ({reason}): it is damaged or holds no "
+            "plain array; write it again with numpy.save"
+        ) from error
+
+
+def _array_part(array: Any, mapped: bool) -> Part:
+    """A NumPy array or a tensor."""
+
+    def pieces(rows: int) -> Iterator[NDArray[Any]]:
+        for start in range(0, len(array), rows):
+            yield arrays.numpy(array[start : start + rows])
+
+    kind = arrays.numpy(array[:0]).dtype if array.ndim else arrays.numpy(array).dtype
+    return Part(tuple(array.shape), kind, pieces, mapped=array if mapped else None)
+
+
+def _numpy(argument: str, path: Path, name: str | None) -> Part:
+    return _array_part(sources.array(argument, path, name), mapped=path.suffix == ".npy")
+
+
+def _pt(argument: str, path: Path, name: str | None) -> Part:
+    from torch import Tensor, load
+
+    content = load(path, map_location="cpu", mmap=True, weights_only=True)
+    if not isinstance(content, Tensor):
+        tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)}
+        content = tensors[_chosen(argument, path, "tensor", name, [str(k) for k in tensors])]
+    return _array_part(content.detach(), mapped=True)
+
+
+def _chosen(argument: str, path: Path, kind: str, name: str | None, held: Sequence[str]) -> str:
+    if name is None and len(held) == 1:
+        return held[0]
+    if name not in held:
+        article = "an" if kind[0] in "aeiou" else "a"
+        wanted = f"one {kind}" if name is None else f"{article} {kind} {name!r}"
+        raise InputError(
+            f"{argument} must be {wanted}, but {path} holds {', '.join(held) or 'none'}: pick one, "
+            f"as in {path}:{held[0] if held else 'name'}"
+        )
+    return str(name)
+
+
+def _csv(argument: str, path: Path, name: str | None) -> Part:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        table = csv.reader(file, strict=True)
+        header = next(table, [])
+        columns, classes = _columns(argument, path, header)
+        n = sum(1 for row in table if row)
+
+    def pieces(rows: int) -> Iterator[NDArray[Any]]:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            table = csv.reader(file, strict=True)
+            next(table)
+            lines = ((table.line_num, row) for row in table if row)
+            while block := list(islice(lines, rows)):
+                values = [_floats(argument, path, line, row, header) for line, row in block]
+                yield np.array(values)[:, columns].reshape(len(block), *columns.shape)
+
+    return Part((n, *columns.shape), np.dtype(np.float64), pieces, classes)
+
+
+def _floats(argument: str, path: Path, line: int, row: list[str], header: list[str]) -> Any:
+    if len(row) != len(header):
+        raise InputError(
+            f"{argument}: {path}, line {line} has {len(row)} fields, and the first line has "
+            f"{len(header)}: give every line as many"
+        )
+    values = []
+    for field, column in zip(row, header, strict=True):
+        try:
+            values.append(float(field) if _COLUMN.fullmatch(column) else 0.0)
+        except ValueError:
+            raise InputError(
+                f"{argument}: {path}, line {line}: {column} must be a probability, got {field!r}"
+            ) from None
+    return values
+
+
+def _columns(
+    argument: str, path: Path, header: Sequence[str]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Where the columns ``draw:class`` are [t c], or [c] for one draw, and the classes' names."""
+    found = [_COLUMN.fullmatch(column) for column in header]
+    where = {(int(m[1]), m[2]): place for place, m in enumerate(found) if m}
+    classes = tuple(dict.fromkeys(name for _, name in where))
+    draws = sorted({draw for draw, _ in where})
+    if not where or len(where) != len(draws) * len(classes) or len(where) < sum(map(bool, found)):
+        raise InputError(
+            f"{argument}: {path} must have a column for every draw and class, each once, named "
+            "draw:class, as in 0:cat,0:dog,1:cat,1:dog; got "
+            f"{', '.join(header[:6]) or 'an empty file'}{', …' if len(header) > 6 else ''}"
+        )
+    places = np.array([[where[draw, name] for name in classes] for draw in draws])
+    return (places if len(draws) > 1 else places[0]), classes
+
+
+def _parquet_file(argument: str, path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            f"{argument}: {path} needs pyarrow to be read: pip install pyarrow, or write a .npy"
+        ) from None
+    return parquet.ParquetFile(path, memory_map=True)
+
+
+def _parquet(argument: str, path: Path, name: str | None) -> Part:
+    file = _parquet_file(argument, path)
+    header, n = file.schema_arrow.names, file.metadata.num_rows
+    lists = [field.name for field in file.schema_arrow if "list" in str(field.type)]
+    if name is None and not lists:
+        places, classes = _columns(argument, path, header)
+        wanted = [header[place] for place in places.flat]
+
+        def pieces(rows: int) -> Iterator[NDArray[Any]]:
+            for batch in file.iter_batches(rows, columns=wanted):
+                values = [batch.column(c).to_numpy(zero_copy_only=False) for c in wanted]
+                yield np.stack(values, 1).reshape(len(batch), *places.shape)
+
+        first = next(pieces(1), np.empty(0))
+        return Part((n, *places.shape), first.dtype, pieces, classes)
+    column = _chosen(argument, path, "column of lists", name, lists)
+
+    def nested(rows: int) -> Iterator[NDArray[Any]]:
+        for batch in file.iter_batches(rows, columns=[column]):
+            yield _unnested(argument, path, batch.column(column))
+
+    first = next(nested(1), np.empty((0, 0, 0)))
+    return Part((n, *first.shape[1:]), first.dtype, nested)
+
+
+def _unnested(argument: str, path: Path, values: Any) -> NDArray[Any]:
+    """A column of lists of lists of numbers as an array [n t c]."""
+    shape, n = [len(values)], len(values)
+    while "list" in str(values.type):
+        inner = values.flatten()
+        lengths = {len(entry) for entry in values}
+        if len(lengths) > 1 or values.null_count:
+            raise InputError(
+                f"{argument}: {path} must hold lists of one length, got {sorted(lengths)}"
+            )
+        shape.append(len(inner) // max(1, n))
+        values, n = inner, len(inner)
+    return values.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def _release_pages(mapped: Any) -> None:
+    """Give back what was read of a mapped file: it would count as ours until memory runs short."""
+    pages: Any = getattr(mapped, "base", None)
+    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def _text_names(argument: str, path: Path, column: str) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig") as file:
+        yield from (line.rstrip("\n") for line in file)
+
+
+def _csv_names(argument: str, path: Path, column: str) -> Iterator[str]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        table = csv.reader(file, strict=True)
+        header = next(table, [])
+        if column not in header:
+            raise _no_column(argument, path, column, header)
+        place = header.index(column)
+        for row in table:
+            if row:
+                yield row[place]
+
+
+def _npy_names(argument: str, path: Path, column: str) -> Iterator[str]:
+    found = np.lib.format.open_memmap(path, mode="r")
+    if found.ndim != 1 or found.dtype.kind not in "iuU":
+        raise InputError(
+            f"{argument}: {path} must hold texts or whole numbers [n], got {found.dtype} "
+            f"{list(found.shape)}"
+        )
+    for start in range(0, len(found), 1 << 16):
+        yield from map(str, found[start : start + (1 << 16)].tolist())
+
+
+def _parquet_names(argument: str, path: Path, column: str) -> Iterator[str]:
+    file = _parquet_file(argument, path)
+    if column not in file.schema_arrow.names:
+        raise _no_column(argument, path, column, file.schema_arrow.names)
+    for batch in file.iter_batches(1 << 16, columns=[column]):
+        yield from map(str, batch.column(column).to_pylist())
+
+
+def _no_column(argument: str, path: Path, column: str, header: Sequence[str]) -> InputError:
+    there = ", ".join(header[:6]) + (", …" if len(header) > 6 else "")
+    return InputError(
+        f"{argument}: {path} has no column {column!r} but {there or 'none'}: name one, as in "
+        f"{path}:{header[0] if header else 'column'}"
+    )
+
+
+_OPENERS = {".npy": _numpy, ".npz": _numpy, ".pt": _pt, ".csv": _csv, ".parquet": _parquet}
+_NAMES = {".txt": _text_names, ".csv": _csv_names, ".npy": _npy_names, ".parquet": _parquet_names}

@@ -1,0 +1,107 @@
+"""`foresee init` and `foresee run` on one's own data: what they write, and what they refuse."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from foresee.cli.app import app
+from foresee.lab import store
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 80)
+    np.savez("toy.npz", x=rng.standard_normal((80, 3)) + y[:, None], y=y)
+    return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def assert_refused(result, *words):
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def small(file):
+    text = Path(file).read_text()
+    for key, value in (("rounds", 1), ("draws", 4), ("seeds", 1)):
+        text = re.sub(rf"^{key} = \d+", f"{key} = {value}", text, flags=re.M)
+    Path(file).write_text(text)
+
+
+def test_from_data_to_trials_in_two_commands(folder):
+    done = invoke("init", "toy.toml", "--data", "toy.npz")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "toy.toml is written: read it, then foresee run toy.toml\n"
+    small("toy.toml")
+    done = invoke("run", "toy.toml", "--out", "runs")
+    assert done.exit_code == 0, done.output
+    assert [(t.method, t.finished) for t in store.trials(Path("runs"))] == [
+        ("Greedy", True),
+        ("MELL", True),
+        ("Random", True),
+    ]
+    assert "toy-noshift" in invoke("status", "runs").stdout
+    again = invoke("run", "toy.toml", "--out", "runs", "--methods", "bald", "--seeds", 2)
+    assert again.exit_code == 0, again.output
+    assert [(t.method, t.seed) for t in store.trials(Path("runs"))][:2] == [
+        ("BALD", 0),
+        ("BALD", 1),
+    ]
+
+
+def test_the_file_may_lie_elsewhere(folder):
+    Path("sub").mkdir()
+    assert invoke("init", "sub/toy.toml", "--data", "toy.npz").exit_code == 0
+    assert 'path = "../toy.npz"' in Path("sub/toy.toml").read_text()
+    small("sub/toy.toml")
+    done = invoke("run", "sub/toy.toml", "--methods", "random")
+    assert done.exit_code == 0, done.output
+
+
+def test_what_is_there_is_not_overwritten(folder):
+    Path("toy.toml").write_text("precious")
+    refused = invoke("init", "toy.toml", "--data", "toy.npz")
+    assert_refused(refused, "toy.toml is there already")
+    assert Path("toy.toml").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["toy.json", "--data", "toy.npz"], "FILE must end in .toml, got toy.json"),
+        (["no/toy.toml", "--data", "toy.npz"], "there is no folder no"),
+        (["toy.toml", "--data", "no.npz"], "--data: there is nothing at no.npz"),
+        (["toy.toml", "--data", "toy.npz", "--labels", "z"], "toy.npz has no 'z' but x, y"),
+    ],
+)
+def test_bad_requests_are_one_line(folder, words, said):
+    assert_refused(invoke("init", *words), said)
+    assert not list(folder.glob("*.toml"))
+
+
+@pytest.mark.parametrize("option", [("--shift",), ("--data", "."), ("--network", "mlp")])
+def test_what_the_file_says_no_option_says(folder, option):
+    invoke("init", "toy.toml", "--data", "toy.npz")
+    assert_refused(invoke("run", "toy.toml", *option), f"{option[0]} is for data sets by name")
+
+
+def test_run_says_the_line(folder):
+    invoke("init", "toy.toml", "--data", "toy.npz")
+    text = Path("toy.toml").read_text()
+    Path("toy.toml").write_text(text.replace("n_test", "n_tests"))
+    line = 1 + text[: text.index("n_test")].count("\n")
+    assert_refused(
+        invoke("run", "toy.toml"), f"toy.toml, line {line}: [sizes] has no key 'n_tests'"
+    )
+    assert_refused(invoke("run", "no.toml"), "there is no file no.toml", "foresee init no.toml")

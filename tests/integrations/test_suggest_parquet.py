@@ -1,0 +1,94 @@
+"""Pools in Parquet files, as pyarrow and pandas write them."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from foresee import predictions
+from foresee.cli.app import app
+from foresee.errors import InputError
+from foresee.testing import random_draws
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+N, T, C = 50, 4, 3
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pool = random_draws(np.random.default_rng(0), N, T, C)
+    np.save("pool.npy", pool)
+    np.save("val.npy", random_draws(np.random.default_rng(1), 9, T, C))
+    return pool
+
+
+def picked(pool, *args):
+    words = ["suggest", "--pool", pool, "--target", "val.npy", "-k", "6", *args]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def columns(pool):
+    table = {f"{t}:{name}": pool[:, t, c] for t in range(T) for c, name in enumerate("xyz")}
+    return {"name": [f"{i}.png" for i in range(len(pool))], **table}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_a_column_for_each_draw_and_class(pool, dtype):
+    half = pool.astype(dtype)
+    np.save("pool.npy", half)
+    parquet.write_table(pyarrow.table(columns(half)), "p.parquet", row_group_size=7)
+    found = picked("p.parquet", "--ids", "name")
+    assert [row["index"] for row in found] == [row["index"] for row in picked("pool.npy")]
+    assert [row["id"] for row in found] == [f"{row['index']}.png" for row in found]
+
+
+@pytest.mark.parametrize("inner", ["list", "fixed"])
+def test_a_column_of_lists(pool, inner):
+    value = pyarrow.float64()
+    if inner == "list":
+        kind = pyarrow.list_(pyarrow.list_(value))
+    else:
+        kind = pyarrow.list_(pyarrow.list_(value, C), T)
+    table = pyarrow.table({"p": pyarrow.array(pool.tolist(), kind), "id": list(range(100, 150))})
+    parquet.write_table(table, "p.parquet", row_group_size=7)
+    for source in ("p.parquet", "p.parquet:p"):
+        found = picked(source, "--ids", "id")
+        assert [row["index"] for row in found] == [row["index"] for row in picked("pool.npy")]
+        assert [int(row["id"]) for row in found] == [100 + int(row["index"]) for row in found]
+
+
+def test_many_files_are_read_in_pieces(pool):
+    for number, part in enumerate(np.split(pool, 5)):
+        parquet.write_table(pyarrow.table(columns(part)), f"p-{number}.parquet")
+    found = predictions.read("--pool", "p-*.parquet")
+    assert found.classes == ("x", "y", "z")
+    assert {len(piece) for piece in found.pieces(4)} == {4, 2}
+    np.testing.assert_array_equal(found.all(), pool)
+    assert [row["index"] for row in picked("p-*.parquet")] == [
+        row["index"] for row in picked("pool.npy")
+    ]
+
+
+def test_lists_of_several_lengths_are_refused(pool):
+    ragged = pool.tolist()
+    ragged[3] = ragged[3][:2]
+    parquet.write_table(pyarrow.table({"p": ragged}), "p.parquet")
+    with pytest.raises(InputError, match=r"p\.parquet must hold lists of one length, got \[2, 4\]"):
+        predictions.read("--pool", "p.parquet").all()
+
+
+def test_damage_and_strangers_are_one_line(pool):
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), "p.parquet")
+    with pytest.raises(InputError, match="must have a column for every draw and class"):
+        predictions.read("--pool", "p.parquet")
+    with open("p.parquet", "wb") as file:
+        file.write(b"PAR1 and no more")
+    with pytest.raises(InputError, match=r"--pool: p\.parquet cannot be read"):
+        predictions.read("--pool", "p.parquet")
