@@ -45,6 +45,8 @@ def test_batches_have_ids_scores_and_a_promise():
     assert max(batch.scores) < batch.promise < sum(batch.scores)
     assert found.promise() > batch.promise
     assert batch.held == ()
+    some = warm(candidates=20)
+    assert found.promise() / 1.5 < some.promise() < found.promise() * 1.5  # of a third of them
 
 
 def test_scores_and_promise_are_those_of_the_draws():
@@ -262,14 +264,24 @@ def test_bad_sizes():
             learner().ask(size)
 
 
-def test_a_pool_of_copies_does_not_fill_a_batch():
-    x = np.concatenate([np.repeat([[0.1, 2.0]], 8, axis=0), X])
-    found = Learner(LogisticRegression(), x, draws=50)
-    cold = found.ask(6)
-    assert sum(i < 8 for i in cold.ids) <= 1
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pool_of_copies_does_not_fill_a_batch(seed):
+    x = np.concatenate([np.repeat([[0.0, 2.5]], 8, axis=0), X])  # nothing is in more doubt
+    found = Learner(LogisticRegression(), x, draws=50, seed=seed)
+    assert sum(i < 8 for i in found.ask(6).ids) <= 1
     found.release()
     found.tell(range(8, 20), [truth(i) for i in range(12)])
-    assert sum(i < 8 for i in found.ask(6).ids) <= 1
+    copies = sum(i < 8 for i in found.ask(6).ids)
+    assert copies <= 1
+    priced = Learner(LogisticRegression(), x, draws=50, seed=seed, costs=np.ones(68))
+    priced.tell(range(8, 20), [truth(i) for i in range(12)])
+    assert sum(i < 8 for i in priced.ask(6).ids) == copies
+
+
+def test_copies_are_handed_out_where_there_is_nothing_else():
+    found = Learner(LogisticRegression(), np.repeat(X[:4], 3, axis=0), draws=20)
+    found.tell([0, 3, 6, 9], [truth(i) for i in range(4)])
+    assert len(set(found.ask(8).ids)) == 8
 
 
 def test_a_cold_start_stands_for_the_target():
