@@ -22,6 +22,7 @@ def photos(tmp_path):
         save(root / name, (i, 10 * i, 100))
     (root / "notes.txt").write_text("no image")
     save(root / ".hidden" / "4.png", "red")
+    save(root / ".thumb.png", "red")
     return root
 
 
