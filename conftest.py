@@ -1,9 +1,13 @@
 """Examples in documents and docstrings write files: never into the repository."""
 
+import os
 from importlib.util import find_spec
 
 import pytest
+import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # on the CPU; triton looks when it is first imported
 # Doctests are looked for in every module, and this one cannot be imported without triton.
 collect_ignore = [] if find_spec("triton") else ["src/foresee/kernels/triton.py"]
 

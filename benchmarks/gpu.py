@@ -1,36 +1,49 @@
-"""How fast the fused CUDA kernels are, beside the GPU's ceilings and plain torch.
+"""What an NVIDIA GPU makes of foresee, beside its ceilings and plain torch.
 
-    python benchmarks/gpu.py [--json FILE] [--quick]
+    python benchmarks/gpu.py [--json benchmarks/gpu.json] [--only kernels,sampling,...] [--quick]
+    python benchmarks/gpu.py --table benchmarks/gpu.json      # the README's table, without a GPU
 
-Shapes are the paper's: J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of classes,
-and T = 1000 once. Times are medians between CUDA events and include the preparation of the
+**kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
+classes, and T = 1000 once. Times are medians between CUDA events and include the preparation of the
 factors. Ceilings are measured in the same run: a large float16 matrix product, one logarithm per
 special-function slot, a large copy. Floor = what the joint needs of each, overlapped: the longest
 of product, logarithms and one pass over the input. Plain = difference of entropies (of maxima, of
-squares) in float32 by torch, in the best of several chunk sizes, on a tenth of the points.
-Error / sd and overlap of the top 10 % are against float64 on 2500 points.
+squares) in float32 by torch, in the best of several chunk sizes, on a tenth of the points. Draws
+are those of a linear model, shared by all inputs. Error / sd (the largest) and the overlap of the
+top 10 % are against float64 on 2500 points.
+
+**sampling**: MC dropout of VGG16 for 25 000 images of 32 × 32, trunk once, head for every draw.
+**selection**: sample, score and select, the methods of the paper in its CIFAR-10 setting: 2500
+picks of 40 000, and the share of that round's 46 875 training iterations.
 """
 
 import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
-import triton
-import triton.language as tl
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
-from foresee.kernels import triton as kernels
+from foresee import Badge, BatchMell, Coreset, GreedyConditioning, promise
+from foresee.lab import methods, paper
+from foresee.lab.samplers import GPU_BATCH
+from foresee.networks import Standardise, vgg16
+from foresee.posteriors import mc_dropout
+from foresee.types import View
 
 N, M, M_ALL = 25_000, 100, 5000
 console = Console(width=130)
 Score = Callable[..., Tensor]
+Row = dict[str, Any]
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
@@ -50,28 +63,13 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
 # --- ceilings ---------------------------------------------------------------------------------
 
 
-def _logarithms(out, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = 1.5 + i * 1e-9
-    for _ in range(rounds):
-        for _ in tl.static_range(16):
-            x = tl.inline_asm_elementwise(
-                "{ .reg .f32 a; abs.f32 a, $1; lg2.approx.ftz.f32 $0, a; }",
-                "=f,f",
-                [x],
-                dtype=tl.float32,
-                is_pure=True,
-                pack=1,
-            )
-    tl.store(out + i, x)
-
-
 def ceilings() -> dict[str, float]:
     """Operations, logarithms and bytes a second."""
+    from gpu_logarithms import logarithms  # triton is only where the GPU is
+
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
     product = 2 * 8192**3 / milliseconds(lambda: a @ b)
     programs, block, rounds = 132 * 16, 1024, 200
-    logarithms = triton.jit(_logarithms)
     out = torch.empty(programs * block, device="cuda")
     logs = (
         16
@@ -156,35 +154,60 @@ def exact_bald(pool: Tensor, _: Tensor) -> Tensor:
     return (_phi(a).mean(1).view_as(p) * p).sum(1)
 
 
-# --- the table --------------------------------------------------------------------------------
+# --- kernels ----------------------------------------------------------------------------------
 
 
-def draws(n: int, t: int, c: int) -> Tensor:
-    noise = torch.randn(n, t, c, device="cuda")
-    return noise.mul_(0.7).add_(torch.randn(n, 1, c, device="cuda"), alpha=2).softmax(2)
+def draws(t: int, c: int, *sizes: int, features: int = 8) -> list[Tensor]:
+    """Probabilities [n t c] of one linear model for sets of points: draw t is the same for all."""
+    weights = torch.randn(t, features, c, device="cuda").mul_(0.7 / math.sqrt(features))
+    found = []
+    for n in sizes:
+        usual = torch.randn(n, 1, c, device="cuda").mul_(2)
+        own = torch.einsum("nd,tdc->ntc", torch.randn(n, features, device="cuda"), weights)
+        found.append(own.add_(usual).softmax(2))
+    return found
 
 
-def fused_bald(pool: Tensor, _: Tensor) -> Tensor:
-    return kernels.parameter_information(pool)
+def kernels(quick: bool) -> list[Row]:
+    """Every fused kernel, every shape."""
+    rates = ceilings()
+    console.print(
+        f"{rates['gemm'] / 1e12:.0f} TFLOP/s float16, {rates['log'] / 1e12:.2f} T log/s, "
+        f"{rates['copy'] / 1e12:.2f} TB/s"
+    )
+    shapes = [(2, 100), (10, 100), (10, 1000), (62, 100), (100, 100), (182, 100)]
+    return [
+        row for c, t in (shapes[1:3] if quick else shapes) for row in _shape(c, t, rates, quick)
+    ]
 
 
-def measure(c: int, t: int, rates: dict[str, float], quick: bool) -> list[dict[str, Any]]:
-    pool, val = draws(N, t, c), draws(M, t, c)
-    everything = draws(M_ALL, t, c) if t == 100 else val
+def _shape(c: int, t: int, rates: dict[str, float], quick: bool) -> list[Row]:
+    from foresee.kernels import triton as fused
+
+    pool, val, *rest = draws(t, c, N, M, *([M_ALL] if t == 100 else []))
+    everything = rest[0] if rest else val
     cost = val @ torch.rand(c, c, device="cuda").fill_diagonal_(0)
     entries = N * M * c * c
     read = 4 * pool.numel() / rates["copy"]
     gemm = {"joint": 2 * t * entries, "gram": 2 * t * t * c * (N + len(everything)), "none": 0}
     table: list[tuple[str, Score, Score, Score, Tensor, str, int]] = [
-        ("MELL", kernels.log_loss_reduction, plain_mell, exact_mell, val, "joint", entries),
-        ("MEZL", kernels.matrix_loss_reduction, plain_cost, exact_cost, 1 - val, "joint", 0),
-        ("cost", kernels.matrix_loss_reduction, plain_cost, exact_cost, cost, "joint", 0),
-        ("MEBL", kernels.brier_reduction, plain_mebl, exact_mebl, everything, "gram", 0),
-        ("BALD", fused_bald, plain_bald, exact_bald, val, "none", N * t * c),
+        ("MELL", fused.log_loss_reduction, plain_mell, exact_mell, val, "joint", entries),
+        ("MEZL", fused.matrix_loss_reduction, plain_cost, exact_cost, 1 - val, "joint", 0),
+        ("cost", fused.matrix_loss_reduction, plain_cost, exact_cost, cost, "joint", 0),
+        ("MEBL", fused.brier_reduction, plain_mebl, exact_mebl, everything, "gram", 0),
+        (
+            "BALD",
+            lambda pool, _: fused.parameter_information(pool),
+            plain_bald,
+            exact_bald,
+            val,
+            "none",
+            N * t * c,
+        ),
     ]
     results = []
     for name, score, plain, exact, targets, product, logs in table:
-        time = milliseconds(lambda: score(pool, targets))  # noqa: B023
+        spent = milliseconds(lambda: score(pool, targets))  # noqa: B023
         floor = 1e3 * max(gemm[product] / rates["gemm"], logs / rates["log"], read)
         # The plain versions pay for every target: few are enough to tell what a target costs.
         few, part = targets[:M], pool[: N // 10]
@@ -193,70 +216,225 @@ def measure(c: int, t: int, rates: dict[str, float], quick: bool) -> list[dict[s
         slow *= N / len(part) * (len(targets) / len(few) if product == "gram" else 1)
         want = by_chunks(exact, part, few, 1 << 27)
         got = score(part, few).double()
+        assert float(got.min()) >= 0
         k = len(part) // 10
         top = [set(x.topk(k).indices.tolist()) for x in (got, want)]
         results.append(
             {
                 "score": name,
-                "n": N,
-                "m": len(targets),
-                "t": t,
                 "c": c,
-                "ms": time,
-                "floor_ms": floor,
-                "plain_ms": slow,
-                "rms_error_per_sd": float((got - want).square().mean().sqrt() / want.std()),
-                "max_error_per_sd": float((got - want).abs().max() / want.std()),
+                "T": t,
+                "targets": len(targets),
+                "ms": spent,
+                "× floor": spent / floor,
+                "× faster than plain": slow / spent,
+                "error / sd": float((got - want).abs().max() / want.std()),
                 "overlap": len(top[0] & top[1]) / k,
-                "lowest": float(got.min()),
             }
         )
     return results
 
 
+# --- sampling and selection -------------------------------------------------------------------
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Wall clock of one run, the GPU waited for."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _network() -> tuple[nn.Module, Tensor]:
+    """An untrained VGG16 for CIFAR-10, and 45 000 random images."""
+    body = vgg16(10, 32, 3, seed=0)
+    network = nn.Sequential(Standardise((0.5,) * 3, (0.2,) * 3), *body).cuda().eval()
+    images = torch.randint(0, 256, (45_000, 3, 32, 32), dtype=torch.uint8, device="cuda")
+    return network, images
+
+
+def sampling(quick: bool) -> list[Row]:
+    """MC dropout: seconds, and how far bfloat16 and other batch sizes move a probability."""
+    network, images = _network()
+    few = images[:2000]
+    exact = mc_dropout(network, 100, batch=1000).predict(few)
+    results = []
+    for precision in ("float32", "bfloat16"):
+        for t in (100,) if quick else (100, 1000):
+            posterior = mc_dropout(network, t, batch=GPU_BATCH, precision=precision)
+            posterior.predict(few)
+            spent = seconds(lambda: posterior.predict(images[:N]))  # noqa: B023
+            moved = float((posterior.predict(few)[:, :100] - exact).abs().max())
+            results.append({"precision": precision, "T": t, "s": spent, "moved by": moved})
+    return results
+
+
+def strategies(quick: bool) -> list[Row]:
+    """Whole batches, predictions at hand on the GPU, and the most memory taken beside them.
+
+    GreedyConditioning, BatchMell and promise at CIFAR-10's sizes, BADGE and Coreset at those of the
+    pools that the paper could not finish (iWildCam and FMoW).
+    """
+    held, targets = torch.cat(draws(1000, 10, 26_000)), 1000
+    pool, known = np.arange(100_000), np.arange(100_000, 105_000)
+    results = []
+
+    def note(name: str, picks: int, of: int, t: int, c: int, work: Callable[[int], Any]) -> None:
+        work(2)  # loads what is needed
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        spent = seconds(lambda: work(picks))
+        peak = (torch.cuda.max_memory_allocated() - before) / 2**30
+        row = {"strategy": name, "picks": picks, "of": of, "T": t, "c": c, "s": spent, "GiB": peak}
+        results.append(row)
+
+    def choose(strategy: Any, n: int, posterior: Any) -> Callable[[int], Any]:
+        view = View(posterior, known, known * 0, pool[:n], np.arange(n, n + targets))
+        return lambda size: strategy(view, size, np.random.default_rng(0))
+
+    def answers(**functions: Any) -> Any:
+        return SimpleNamespace(
+            **{k: lambda i, v=v: v[torch.from_numpy(i).cuda()] for k, v in functions.items()}
+        )
+
+    sizes = [(4000, 80)] if quick else [(800, 80), (4000, 80), (N, 80), (N, 2500)]
+    for n, size in sizes:
+        work = choose(GreedyConditioning(), n, answers(predict=held))
+        note("Greedy", size, n, 1000, 10, work)
+    few = held[:, :100].contiguous()
+    note("BatchMELL", 80, N, 100, 10, choose(BatchMell(targets=M), N, answers(predict=few)))
+    note("promise", 2500, 2500, 1000, 10, lambda k: promise(held[:k], held[-targets:]))
+    del held, few
+    for c in (182,) if quick else (182, 62):
+        embeddings = torch.randn(100, 4096, device="cuda")[torch.randint(100, (105_000,))]
+        embeddings = embeddings.add_(torch.randn(105_000, 4096, device="cuda")).relu_()
+        weights = torch.randn(4096, c, device="cuda").div_(16)
+        point = answers(point=(embeddings @ weights).softmax(1), embed=embeddings)
+        for name, strategy in (("BADGE", Badge()), ("Coreset", Coreset())):
+            note(name, 1000, 100_000, 1, c, choose(strategy, 100_000, point))
+    return results
+
+
+def _iteration(networks: int) -> float:
+    """Seconds of a training iteration and network, float32."""
+    from training import Build, milliseconds as iteration
+
+    return iteration(Build("vgg16", 32), networks, "float32") / 1e3
+
+
+def selection(quick: bool) -> list[Row]:
+    """A round's sample, score and select by method, beside 46 875 iterations of training."""
+    network, images = _network()
+    setup = paper.experiment("cifar10", shift=False)
+    labels = np.arange(5000) % 10
+    alone, beside = (_iteration(number) for number in (1, 8))
+    results = []
+    names = [*methods.group("paper"), "MEBL", "Greedy"]
+    for name in names[:3] if quick else names:
+        t = 1000 if name == "Greedy" else setup.draws
+        posterior = mc_dropout(network, t, batch=GPU_BATCH)
+        view = View(posterior, images[:5000], labels, images[5000:], images[:5000])
+        strategy = methods.METHODS[name].strategy(setup)
+        strategy(view, 10, np.random.default_rng(0))
+        spent = seconds(lambda: strategy(view, setup.n_query, np.random.default_rng(0)))  # noqa: B023
+        shares = [100 * spent / (setup.recipe.iterations * each) for each in (alone, beside)]
+        row = {"method": name, "T": t, "s": spent}
+        results.append(
+            row | dict(zip(("% of training, alone", "with 7 more"), shares, strict=True))
+        )
+    return results
+
+
+# --- training ---------------------------------------------------------------------------------
+
+
+def training(quick: bool) -> list[Row]:
+    """Milliseconds of an iteration and network: VGG16 on batches of 64 images of 32 × 32."""
+    from training import Build, milliseconds as iteration
+
+    build = Build("vgg16", 32)
+    return [
+        {"precision": precision, "networks": number, "ms": iteration(build, number, precision)}
+        for precision in ("float32", "bfloat16")
+        for number in ((1, 8) if quick else (1, 4, 8, 16))
+    ]
+
+
+# --- the report -------------------------------------------------------------------------------
+
+
+SECTIONS: dict[str, Callable[[bool], list[Row]]] = {
+    "kernels": kernels,
+    "sampling": sampling,
+    "strategies": strategies,
+    "training": training,
+    "selection": selection,
+}
+
+
+def shown(value: Any) -> str:
+    """Three digits of a number.
+
+    >>> shown(0.34217), shown(1740.2), shown(0.00031), shown("MELL")
+    ('0.342', '1740', '3.1e-04', 'MELL')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    if 0 < abs(value) < 1e-2:
+        return f"{value:.1e}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value) or 1)))}f}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Rows as a table for the README."""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([shown(row[name]) for name in names] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tables(report: Row) -> str:
+    """What the README shows of a run: three of the scores, and every other section whole."""
+    parts = [f"{report['device']}, torch {report['torch']}, triton {report['triton']}\n"]
+    for name in SECTIONS:
+        rows = report.get(name, [])
+        if name == "kernels":
+            rows = [row for row in rows if row["score"] in ("MELL", "MEBL", "BALD")]
+        if rows:
+            parts.append(markdown(rows))
+    return "\n".join(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write the numbers here")
-    parser.add_argument("--quick", action="store_true", help="two class counts, two chunk sizes")
+    parser.add_argument("--json", type=Path, help="write the numbers here, beside what is there")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="a few rows of each")
+    parser.add_argument("--table", type=Path, help="print the tables of a file instead")
     args = parser.parse_args()
+    if args.table:
+        print(tables(json.loads(args.table.read_text())), end="")
+        return
+    import triton
+
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("highest")
-    rates = ceilings()
-    device = torch.cuda.get_device_name()
-    console.print(
-        f"{device}, torch {torch.__version__}, triton {triton.__version__}: "
-        f"{rates['gemm'] / 1e12:.0f} TFLOP/s float16, {rates['log'] / 1e12:.2f} T log/s, "
-        f"{rates['copy'] / 1e12:.2f} TB/s"
-    )
-    shapes = [(2, 100), (10, 100), (10, 1000), (62, 100), (100, 100), (182, 100)]
-    results = []
-    table = Table()
-    for heading in ("score", *"ctm", "ms", "floor", "× floor", "plain", "× faster"):
-        table.add_column(heading, justify="left" if heading == "score" else "right")
-    for heading in ("error / sd", "max", "overlap"):
-        table.add_column(heading, justify="right")
-    for c, t in shapes[1:3] if args.quick else shapes:
-        for row in measure(c, t, rates, args.quick):
-            results.append(row)
-            table.add_row(
-                row["score"],
-                *(str(row[key]) for key in "ctm"),
-                f"{row['ms']:.2f}",
-                f"{row['floor_ms']:.2f}",
-                f"{row['ms'] / row['floor_ms']:.1f}",
-                f"{row['plain_ms']:.1f}",
-                f"{row['plain_ms'] / row['ms']:.0f}",
-                f"{row['rms_error_per_sd']:.0e}",
-                f"{row['max_error_per_sd']:.0e}",
-                f"{row['overlap']:.4f}",
-            )
-        table.add_section()
-    console.print(table)
-    assert all(row["lowest"] >= 0 and math.isfinite(row["ms"]) for row in results)
-    if args.json:
-        versions = {"torch": torch.__version__, "triton": triton.__version__}
-        report = {"device": device, **versions, "rates": rates, "results": results}
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    there = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    report = {
+        **there,
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    for name in args.only.split(","):
+        rows = report[name] = SECTIONS[name](args.quick)
+        table = Table(*rows[0], title=name)
+        for row in rows:
+            table.add_row(*map(shown, row.values()))
+        console.print(table)
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

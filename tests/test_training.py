@@ -1,3 +1,7 @@
+import copy
+import time
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +13,10 @@ from foresee import networks, training
 from foresee.errors import InputError
 from foresee.networks import Standardise, mlp
 from foresee.recipe import Recipe
-from foresee.training import fit, learning_rate
+from foresee.training import Request, fit, fit_all, learning_rate
 
 SHORT = Recipe(iterations=5, batch=4)
-
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -150,24 +154,263 @@ def test_images_of_bytes_train_like_the_floats_they_stand_for():
         fit(mlp(32, 2, (8,)), pixels, labels.astype(int), SHORT, rng())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_recorded_step_trains_like_one_that_is_not(monkeypatch):
+@needs_gpu
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_recorded_step_trains_like_one_that_is_not(optimiser):
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(200, 6, generator=generator), torch.arange(200) % 3
-    recipe = Recipe(iterations=60, batch=32, learning_rate=0.01)
+    recipe = Recipe(600, 32, optimiser, learning_rate=0.01, decay_every=250)
 
-    def trained():
+    def trained(device):
         model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
         for parameter in model.parameters():
             nn.init.constant_(parameter, 0.1)
-        return fit(model, x.cuda(), y, recipe, rng(), device="cuda").model.state_dict()
+        nn.init.eye_(model[0].weight)
+        return fit(model.double(), x, y, recipe, rng(), device=device).model.state_dict()
 
-    recorded, again = trained(), trained()
-    monkeypatch.setattr(training, "_WORTH_RECORDING", 1000)
-    eager = trained()
+    recorded, again, stepped = trained("cuda"), trained("cuda"), trained("cpu")
     for name, value in recorded.items():
         assert torch.equal(value, again[name])
-        torch.testing.assert_close(value, eager[name], rtol=1e-4, atol=1e-5)
+        # The learning rate of a recording is a float32.
+        torch.testing.assert_close(value.cpu(), stepped[name], rtol=1e-5, atol=1e-6)
+
+
+def vgg(seed):
+    body = networks.vgg16(10, hidden=256, seed=seed)
+    return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *body)
+
+
+def images(seed=0, number=300):
+    pixels = np.random.default_rng(seed).integers(0, 256, (number, 3, 32, 32), np.uint8)
+    return torch.from_numpy(pixels), np.arange(number) % 10
+
+
+def request(seed, build=vgg, iterations=40, device="cuda", **changes):
+    recipe = Recipe(iterations, learning_rate=0.01, **changes)
+    return Request(build(seed).to(device), *images(seed), recipe, rng(seed))
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neighbours_change_no_bit(precision):
+    alone = [fit_all([request(seed, precision=precision)])[0] for seed in range(3)]
+    for number in (3, 6):
+        beside = fit_all([request(seed, precision=precision) for seed in range(number)])
+        for one, other in zip(alone, beside, strict=False):
+            assert torch.equal(bits(one.model), bits(other.model))
+            assert (one.loss, one.accuracy) == (other.loss, other.accuracy)
+
+
+@needs_gpu
+def test_neighbours_may_differ_in_all_and_one_that_diverges_ends_alone():
+    def cnn(seed):
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *networks.small_cnn(10, 32, 3))
+
+    kinds = [{"build": cnn}, {"iterations": 300}, {"batch": 16, "optimiser": "adam"}]
+    alone = [fit_all([request(0, **kind)])[0] for kind in kinds]
+    wild = request(0, cnn, iterations=500)
+    wild = replace(wild, recipe=replace(wild.recipe, learning_rate=1e9))
+    beside = fit_all([request(0, **kinds[0]), wild, *(request(0, **k) for k in kinds[1:])])
+    assert isinstance(beside[1], InputError)
+    assert "training diverged" in str(beside[1])
+    for one, other in zip(alone, beside[:1] + beside[2:], strict=True):
+        assert torch.equal(bits(one.model), bits(other.model))
+
+
+@needs_gpu
+def test_coarse_copies_are_what_autocast_would_make(monkeypatch):
+    def network(seed):
+        body = networks.mlp(3072, 10, (64, 32), seed=seed)
+        body.insert(2, nn.BatchNorm1d(64))
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *body)
+
+    copied = fit_all([request(0, network, precision="bfloat16")])[0].model
+    assert {p.dtype for p in copied.parameters()} == {torch.float32}
+    monkeypatch.setattr(training, "_bfloat16_copies", lambda model: {})
+    usual = fit_all([request(0, network, precision="bfloat16")])[0].model
+    assert torch.equal(bits(copied), bits(usual))
+
+
+@needs_gpu
+@pytest.mark.parametrize("form", [{}, {"stride": 2, "padding": (1, 0)}, {"groups": 2}])
+def test_a_convolution_with_its_relu_is_no_less_exact_than_one_after_the_other(form):
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Sequential(nn.Conv2d(8, 16, 3, **form), nn.ReLU())
+    x = torch.randn(32, 8, 10, 10, generator=generator)
+    layer.cuda().to(memory_format=torch.channels_last)
+
+    def gradients(run, model, dtype):
+        inputs = x.to("cuda", dtype).requires_grad_()
+        out = run(model, inputs)
+        out.square().sum().backward()
+        found = [out, inputs.grad, model[0].weight.grad, model[0].bias.grad]
+        return [value.detach().double() for value in found]
+
+    def joined(model, inputs):
+        return training._forward(model, dict(model.named_parameters()), inputs)
+
+    def plain(model, inputs):
+        return model(inputs)
+
+    exact = gradients(plain, copy.deepcopy(layer).double(), torch.float64)
+    coarse = gradients(plain, copy.deepcopy(layer).bfloat16(), torch.bfloat16)
+    ours = gradients(joined, copy.deepcopy(layer).bfloat16(), torch.bfloat16)
+    for want, usual, got in zip(exact, coarse, ours, strict=True):
+        assert (got - want).norm() <= 1.2 * (usual - want).norm()
+        assert (got - want).norm() < 0.02 * want.norm()
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_layers_that_come_again_are_trained_as_often_on_a_gpu(precision):
+    def network(_):
+        torch.manual_seed(0)
+        conv, relu = nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()
+        return nn.Sequential(
+            Standardise([0.5] * 3, [0.25] * 3), conv, relu, conv, relu, nn.Flatten(),
+            nn.Linear(3072, 10),
+        )  # fmt: skip
+
+    with torch.random.fork_rng():
+        ours, theirs = (
+            fit_all([request(0, network, device=device, iterations=20, precision=precision)])[0]
+            for device in ("cuda", "cpu")
+        )
+    for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0.05, atol=0.01)
+
+
+@needs_gpu
+def test_a_model_that_looks_at_numbers_is_refused_on_a_gpu_and_ends_alone():
+    class Looking(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.flatten(1) * float(x.float().mean() > -1))
+
+    def network(seed):
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), Looking(3072, 10))
+
+    (alone,) = fit_all([request(1)])
+    refused, beside = fit_all([request(0, network), request(1)])
+    assert "looks at numbers while it runs" in str(refused)
+    assert torch.equal(bits(alone.model), bits(beside.model))
+    (cpu,) = fit_all([request(0, network, device="cpu")])
+    assert cpu.loss > 0
+
+
+@needs_gpu
+def test_a_gpu_leaves_no_trace():
+    state = torch.cuda.get_rng_state()
+    wanted = request(0, precision="bfloat16")
+    strides = [p.stride() for p in wanted.model.parameters()]
+    (outcome,) = fit_all([wanted])
+    assert [p.stride() for p in outcome.model.parameters()] == strides
+    assert all(p.grad is None for p in outcome.model.parameters())
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    torch.cuda.synchronize()
+    del wanted, outcome
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    fit_all([request(seed, precision="bfloat16") for seed in range(2)])
+    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+@needs_gpu
+def test_a_gpu_drops_out_other_units_at_every_step():
+    """A network of nothing but dropout: its loss tells which units were dropped."""
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64))
+            self.register_buffer("kept", torch.zeros(64))
+            self.drop = nn.Dropout()
+
+        def forward(self, x):
+            kept = self.drop(self.weight)
+            if self.training:
+                self.kept.copy_(kept.detach() > 0)
+            return torch.stack([x @ kept, -(x @ kept)], 1)
+
+    def watched(seed):
+        model, masks = Spy().cuda(), []
+
+        def look(_):
+            torch.cuda.synchronize()
+            masks.append(tuple(model.kept.int().tolist()))
+
+        seen.append(masks)
+        recipe = Recipe(20, learning_rate=1e-12)
+        return Request(model, torch.ones(9, 64), [0, 1, 0] * 3, recipe, rng(seed), look)
+
+    fit_all([watched(0)])
+    fit_all([watched(1), watched(0), watched(2)])
+    alone, first, second, third = seen
+    assert len(set(alone)) == 20
+    assert second == alone
+    assert len({*first, *second, *third}) == 60
+
+
+def test_several_are_trained_as_each_would_be_alone(few):
+    def wanted(seed, **changes):
+        recipe = Recipe(iterations=20 + seed, batch=4, **changes)
+        return Request(small(seed), *few, recipe, rng(seed))
+
+    alone = [fit(r.model, *few, r.recipe, r.rng) for r in (wanted(0), wanted(1), wanted(2))]
+    wild = wanted(3, learning_rate=1e9)
+    wrong = replace(wanted(4), labels=[9] * 11)
+    start = time.perf_counter()
+    first, diverged, second, refused, third = fit_all(
+        [wanted(0), wild, wanted(1), wrong, wanted(2)]
+    )
+    whole = time.perf_counter() - start
+    assert "training diverged" in str(diverged)
+    assert "labels go up to 9" in str(refused)
+    for one, other in zip(alone, (first, second, third), strict=True):
+        assert torch.equal(bits(one.model), bits(other.model))
+        assert replace(one, model=None, seconds=0) == replace(other, model=None, seconds=0)
+    assert 0 < first.seconds + second.seconds + third.seconds < whole
+    assert fit_all([]) == []
+
+
+def test_a_bug_in_one_is_its_outcome_and_an_interrupt_ends_all(few):
+    def broken(error):
+        def advance(_):
+            raise error
+
+        return Request(small(), *few, SHORT, rng(), advance)
+
+    bug, fine = fit_all([broken(ZeroDivisionError()), Request(small(), *few, SHORT, rng())])
+    assert isinstance(bug, ZeroDivisionError)
+    assert fine.loss > 0
+    state = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt):
+        fit_all([broken(KeyboardInterrupt()), Request(small(), *few, SHORT, rng())])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("shares", "learns", "stuck"),
+    [
+        ([50, 50], False, True),
+        ([96, 2, 2], False, True),  # its loss is far below log 3
+        ([96, 2, 2], True, False),
+        ([50, 50], True, False),
+        ([100, 0], False, False),  # there is nothing to learn
+    ],
+)
+def test_a_network_that_knows_only_how_frequent_classes_are_is_stuck(shares, learns, stuck):
+    labels = np.repeat(np.arange(len(shares)), shares)
+    model = nn.Linear(len(shares), len(shares))
+    nn.init.zeros_(model.weight)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor(shares, dtype=torch.float32).clamp_min(1e-6).log())
+    recipe = Recipe(300, learning_rate=1.0, weight_decay=0)
+    inputs = (
+        np.eye(len(shares), dtype=np.float32)[labels] if learns else np.ones((100, len(shares)))
+    )
+    result = fit(model, inputs.astype(np.float32), labels, recipe, rng())
+    assert result.stuck is stuck
 
 
 @pytest.mark.parametrize("points", [2, 3, 5, 9])

@@ -51,10 +51,14 @@ class Recipe:
             raise InputError(f"weight_decay must not be negative, got {self.weight_decay}")
         if not 0 <= self.momentum < 1:
             raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        if self.optimiser not in ("sgd", "adam"):
-            raise InputError(f'optimiser must be "sgd" or "adam", got {self.optimiser!r}')
-        if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
+        for name, one, other in (
+            ("optimiser", "sgd", "adam"),
+            ("precision", "float32", "bfloat16"),
+        ):
+            if getattr(self, name) not in (one, other):
+                raise InputError(
+                    f'{name} must be "{one}" or "{other}", got {getattr(self, name)!r}'
+                )
 
     def scaled(self, budget: float) -> "Recipe":
         """Train for ``budget`` times as many iterations, the decay at the same fractions of them.

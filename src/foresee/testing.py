@@ -132,7 +132,7 @@ def check_strategy(strategy: Strategy) -> None:
     n = len(view.pool)
     for size in (1, 7, n):
         before = _global_random_state()
-        picks = strategy(_Sealed(*_values(view)), size, np.random.default_rng(size))
+        picks = strategy(_Sealed(**vars(view)), size, np.random.default_rng(size))
         _require(_global_random_state() == before, "randomness comes from rng alone")
         _require(isinstance(picks, np.ndarray) and picks.dtype == np.int64, "int64 positions")
         law = f"{size} positions in the pool, no pick twice"
@@ -261,10 +261,6 @@ class _Sealed(View):
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"broken law: a strategy sees no label, but asked for view.{name}")
-
-
-def _values(view: View) -> list[Any]:
-    return [getattr(view, field.name) for field in fields(View)]
 
 
 def _global_random_state() -> tuple[Any, ...]:

@@ -1,16 +1,26 @@
-"""One training recipe: a fresh network, labelled data and a recipe make a fitted network."""
+"""One training recipe: a fresh network, labelled data and a recipe make a fitted network.
+
+On a GPU one iteration (the batch's rows, both passes, the update) is recorded once and replayed:
+launching its kernels one by one takes longer than running them. Networks that are trained side by
+side have a recording, a stream and random numbers each, and share nothing: the bits of one do not
+depend on whether it has neighbours.
+"""
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
@@ -21,9 +31,12 @@ from foresee.recipe import Recipe
 from foresee.types import Inputs
 
 _HEALTH = 2000  # training points on which health is measured, at most
-_WORTH_RECORDING = 50  # iterations: to record takes as long as some ten of them
+_LEARNT = 0.05  # of what the frequencies of the classes leave to learn: less is a plateau
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+T = TypeVar("T")
 
 # Held by who seeds torch's random numbers: they are the process's, so trainings take turns.
 randomness = threading.RLock()
@@ -39,8 +52,27 @@ class Training:
     loss: float
     # Share of the same points whose largest logit is the label's.
     accuracy: float
-    # Spent on the iterations alone.
+    # All that it took; of the time in which others were trained beside it, an equal share.
     seconds: float
+    # It knows no more than how frequent the classes are: it never left its plateau.
+    stuck: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A training that is wanted; `fit` says what its parts are.
+
+    Those of equal ``key`` on the same data are the same training, bit for bit; None is like no
+    other.
+    """
+
+    model: nn.Module
+    inputs: Inputs
+    labels: Any
+    recipe: Recipe
+    rng: np.random.Generator
+    advance: Callable[[int], None] | None = None
+    key: Hashable = None
 
 
 def learning_rate(recipe: Recipe, iteration: int) -> float:
@@ -70,8 +102,8 @@ def fit(
 
     Args:
         model: a fresh network that maps inputs [n ...] to logits [n c]. It is left in eval mode.
-        inputs: floats [l ...], or bytes if the model begins with `networks.Standardise`. They stay
-            where they are and travel batch by batch: put a set that fits on the GPU there first.
+        inputs: floats [l ...], or bytes if the model begins with `networks.Standardise`. A GPU
+            keeps all of them while it trains.
         labels: whole numbers [l] from 0 to c − 1.
         recipe: how to train.
         rng: orders the data and seeds torch.
@@ -84,93 +116,446 @@ def fit(
     >>> fitted.accuracy
     1.0
     """
-    seeding.check(rng)
     model.to(device)
+    (outcome,) = fit_all([Request(model, inputs, labels, recipe, rng, advance)])
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def fit_all(requests: Sequence[Request]) -> list[Training | Exception]:
+    """Train several networks: those on a GPU side by side, each as `fit` would alone, bit for bit.
+
+    A GPU is idle for most of a small network's step, and several fill it. Networks and recipes may
+    differ.
+
+    Args:
+        requests: what to train.
+
+    Returns:
+        for each request its training, or the error that ended it, which ends no other.
+
+    >>> from foresee.networks import mlp
+    >>> x, y = np.eye(4, dtype=np.float32)[[0, 1] * 8], np.array([0, 1] * 8)
+    >>> both = [Request(mlp(4, 2), x, y, Recipe(9), np.random.default_rng(i)) for i in (0, 1)]
+    >>> [type(outcome).__name__ for outcome in fit_all(both)]
+    ['Training', 'Training']
+    """
+    outcomes: dict[int, Training | Exception] = {}
+    on_gpu = [any(p.is_cuda for p in request.model.parameters()) for request in requests]
+    together = [i for i, there in enumerate(on_gpu) if there]
+    with randomness:
+        # A CPU has nothing to gain from turns, and one state of random numbers.
+        for group in (together, *([i] for i, there in enumerate(on_gpu) if not there)):
+            outcomes |= _in_turns({i: _train(requests[i]) for i in group})
+    return [outcomes[i] for i in range(len(requests))]
+
+
+def alone(steps: Generator[Request, Training, T]) -> T:
+    """Do each training that something asks for when it does, and return its result.
+
+    >>> from foresee.networks import mlp
+    >>> def accuracy():
+    ...     x, y, rng = np.eye(4, dtype=np.float32), np.arange(4), np.random.default_rng(0)
+    ...     training = yield Request(mlp(4, 4), x, y, Recipe(50), rng)
+    ...     return training.accuracy
+    >>> alone(accuracy())
+    1.0
+    """
+    try:
+        request = next(steps)
+        while True:
+            (outcome,) = fit_all([request])
+            request = answer(steps, outcome)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def answer(steps: Generator[T, Training, Any], outcome: Training | Exception) -> T:
+    """Give what asked for a training what came of it, and return what it asks for next."""
+    if isinstance(outcome, Exception):
+        return steps.throw(outcome)
+    return steps.send(outcome)
+
+
+def _in_turns(trainings: dict[int, Generator[None, None, Training]]) -> dict[int, Any]:
+    """Let each do one step after the other until all have ended, and share the time out."""
+    outcomes: dict[int, Training | Exception] = {}
+    seconds = dict.fromkeys(trainings, 0.0)
+    left = dict(trainings)
+    try:
+        while left:
+            start = time.perf_counter()
+            for i, training in left.items():
+                try:
+                    next(training)
+                except StopIteration as end:
+                    outcomes[i] = end.value
+                except Exception as error:  # whatever it is, the others are worth training
+                    outcomes[i] = error
+            share = (time.perf_counter() - start) / len(left)
+            for i in left:
+                seconds[i] += share
+            left = {i: training for i, training in left.items() if i not in outcomes}
+    finally:
+        for training in trainings.values():
+            training.close()
+    return {
+        i: outcome if isinstance(outcome, Exception) else replace(outcome, seconds=seconds[i])
+        for i, outcome in outcomes.items()
+    }
+
+
+def _train(request: Request) -> Generator[None, None, Training]:
+    """Train step by step."""
+    model, recipe, rng = request.model, request.recipe, request.rng
+    seeding.check(rng)
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
         raise InputError("model has no parameters: there is nothing to train")
-    x, y = _checked(inputs, labels, any(isinstance(m, Standardise) for m in model.modules()))
-    optimiser = _optimiser(model, recipe)
-    batches = _batches(len(y), recipe.batch, rng, x.device)
-
+    takes_bytes = any(isinstance(m, Standardise) for m in model.modules())
+    x, y = (part.to(like.device) for part in _checked(request.inputs, request.labels, takes_bytes))
+    batches = _batches(len(y), recipe.batch, rng, like.device)
     seed = int(rng.integers(2**63))
     with seeded(like.device, seed):
         _check_classes(model, x[:1].to(like, copy=True), y)
-        start = time.perf_counter()
         model.train()
-        gradients = _gradients(model, x, y, recipe, like, seed)
-        for iteration in range(recipe.iterations):
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(recipe, iteration)
-            loss = gradients(next(batches))
-            optimiser.step()
-            if iteration % _LOOK_EVERY == 0 or iteration == recipe.iterations - 1:
-                _check_loss(loss.item(), iteration, recipe)
-            if advance is not None:
-                advance(iteration + 1)
-        seconds = time.perf_counter() - start
-
-        model.eval()
-        rows = torch.from_numpy(rng.permutation(len(y))[:_HEALTH]).to(x.device)
-        with torch.no_grad():
-            outputs = torch.cat([model(x[part].to(like)) for part in rows.split(recipe.batch)])
-            known = y[rows].to(like.device)
-            health = cross_entropy(outputs, known).item()
-            accuracy = (outputs.argmax(1) == known).double().mean().item()
-    _check_loss(health, recipe.iterations - 1, recipe)
-    return Training(model, health, accuracy, seconds)
+        if like.is_cuda:
+            steps = _recorded(model, x, y, recipe, like, batches, seed)
+            next(steps)
+        else:
+            yield from _iterations(_stepped(model, x, y, recipe, like, batches), request)
+    if like.is_cuda:  # others have their turns meanwhile, and torch's own random numbers
+        with closing(steps):
+            yield from _iterations(steps, request)
+    with seeded(like.device, seed):
+        return _health(model, x, y, like, request)
 
 
-def _gradients(
-    model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe, like: Tensor, seed: int
-) -> Callable[[Tensor], Tensor]:
-    """A function that puts the gradients of a batch's mean loss into the model and returns it.
+def _iterations(steps: Iterator[Callable[[], float]], request: Request) -> Iterator[None]:
+    """Do all the steps and look at their losses now and then."""
+    recipe = request.recipe
+    for iteration in range(recipe.iterations):
+        loss = next(steps)
+        if iteration % _LOOK_EVERY == 0 or iteration == recipe.iterations - 1:
+            _check_loss(loss(), iteration, recipe)
+        if request.advance is not None:
+            request.advance(iteration + 1)
+        yield
 
-    On a GPU the kernels of one batch are recorded once and replayed: launching them one by one
-    takes a small network several times longer than running them.
+
+@torch.no_grad()
+def _health(model: nn.Module, x: Tensor, y: Tensor, like: Tensor, request: Request) -> Training:
+    recipe = request.recipe
+    model.eval()
+    rows = torch.from_numpy(request.rng.permutation(len(y))[:_HEALTH]).to(x.device)
+    outputs = torch.cat([model(x[part].to(like)) for part in rows.split(recipe.batch)])
+    known = y[rows]
+    loss = cross_entropy(outputs, known).item()
+    _check_loss(loss, recipe.iterations - 1, recipe)
+    accuracy = (outputs.argmax(1) == known).double().mean().item()
+    return Training(model, loss, accuracy, 0.0, _stuck(loss, accuracy, known))
+
+
+def _stuck(loss: float, accuracy: float, labels: Tensor) -> bool:
+    """Tell whether a network knows next to nothing but how frequent the classes are.
+
+    Who knows just that has as loss the entropy of the frequencies, log c where they are equal, and
+    is right about the largest class. Neither measure alone will do: a network that errs with
+    confidence has learnt, and one of a rare class learns it without a better accuracy.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    shares = labels.bincount().double() / len(labels)
+    entropy, largest = float(torch.special.entr(shares).sum()), float(shares.max())
+    return (
+        largest < 1
+        and loss > (1 - _LEARNT) * entropy
+        and accuracy < largest + _LEARNT * (1 - largest)
+    )
+
+
+def _passes(
+    model: nn.Module, recipe: Recipe, like: Tensor, weights: dict[str, Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A function that puts the gradients of a batch's mean loss beside the weights and returns it.
+
+    ``weights`` stand in for the model's own of their names.
+    """
+    leaves = [weights.get(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    forward = partial(_forward, model, weights) if weights else model
 
     def compute(inputs: Tensor, labels: Tensor) -> Tensor:
-        for parameter in parameters:
-            parameter.grad = None
+        for leaf in leaves:
+            leaf.grad = None
         with torch.autocast(
             like.device.type,
             torch.bfloat16,
             enabled=recipe.precision == "bfloat16",
             cache_enabled=False,  # a recording would keep the weights of its first batch
         ):
-            outputs = model(inputs)
+            outputs = forward(inputs)
         loss = cross_entropy(outputs.to(like.dtype), labels)
         loss.backward()
+        return loss.detach()
+
+    return compute
+
+
+def _stepped(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    recipe: Recipe,
+    like: Tensor,
+    batches: Iterator[Tensor],
+) -> Iterator[Callable[[], float]]:
+    """Do one iteration after another and yield what reads its loss."""
+    optimiser, compute = _optimiser(model, recipe), _passes(model, recipe, like, {})
+    for iteration in range(recipe.iterations):
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(recipe, iteration)
+        rows = next(batches)
+        loss = compute(x[rows].to(like), y[rows])
+        optimiser.step()
+        yield loss.item
+
+
+def _recorded(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    recipe: Recipe,
+    like: Tensor,
+    batches: Iterator[Tensor],
+    seed: int,
+) -> Generator[Callable[[], float], None, None]:
+    """Record an iteration on a GPU and yield; then replay it and yield what reads its loss.
+
+    All that an iteration reads lies on the GPU: the data, the rows of the next batches and how many
+    of them are done, the learning rate, and the state of random numbers of its own.
+    """
+    stream, own = torch.cuda.Stream(like.device), torch.Generator(like.device)
+    rate = torch.zeros((), device=like.device)
+    rows = torch.zeros(_AHEAD, min(recipe.batch, len(y)), dtype=torch.long, device=like.device)
+    done = torch.zeros(1, dtype=torch.long, device=like.device)
+    turned = _channels_last(model) if recipe.precision == "bfloat16" else []
+    weights = _Weights(model, recipe, rate)
+    compute = _passes(model, recipe, like, weights.coarse)
+
+    def step() -> Tensor:
+        batch = rows.index_select(0, done).flatten()
+        done.add_(1)
+        loss = compute(x.index_select(0, batch).to(like), y.index_select(0, batch))
+        weights.update()
         return loss
 
-    if like.device.type != "cuda" or recipe.iterations < _WORTH_RECORDING:
-        return lambda rows: compute(x[rows].to(like), y[rows].to(like.device))
+    def read() -> float:
+        with torch.cuda.stream(stream):
+            return loss.item()
 
-    size = min(recipe.batch, len(y))
-    inputs, labels = x[:size].to(like, copy=True), y[:size].to(like.device, copy=True)
-    before = [buffer.clone() for buffer in model.buffers()]
-    side = torch.cuda.Stream(like.device)
-    side.wait_stream(torch.cuda.current_stream(like.device))
-    with torch.cuda.stream(side):  # libraries set themselves up at first use, which cannot be kept
-        for _ in range(3):
-            compute(inputs, labels)
-    torch.cuda.current_stream(like.device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may allocate
-        loss = compute(inputs, labels)
-    for buffer, value in zip(model.buffers(), before, strict=True):  # BatchNorm saw the rehearsal
-        buffer.copy_(value)
-    torch.cuda.manual_seed(seed)
+    try:
+        graph, loss = _capture(step, model, own, stream)
+        weights.reset()
+        own.manual_seed(seed)
+        stream.wait_stream(torch.cuda.current_stream(like.device))
+        yield read
+        for iteration in range(recipe.iterations):
+            with torch.cuda.stream(stream):
+                if iteration % recipe.decay_every == 0:
+                    rate.fill_(learning_rate(recipe, iteration))
+                if iteration % _AHEAD == 0:
+                    number = min(_AHEAD, recipe.iterations - iteration)
+                    rows[:number] = torch.stack([next(batches) for _ in range(number)])
+                    done.zero_()
+                graph.replay()
+            yield read
+    finally:
+        stream.synchronize()  # what it still writes to must not be given to others
+        for parameter in model.parameters():
+            parameter.grad = None
+        for parameter in turned:
+            parameter.data = parameter.data.contiguous()
 
-    def replay(rows: Tensor) -> Tensor:
-        inputs.copy_(x[rows])
-        labels.copy_(y[rows])
-        graph.replay()
-        return loss
 
-    return replay
+@contextmanager
+def _unlooked() -> Iterator[None]:
+    """Refuse what makes a GPU wait for who looks at its numbers: it cannot be recorded."""
+    usual = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        raise InputError(
+            f"model looks at numbers while it runs ({error}), and its steps cannot be recorded on "
+            'a GPU: leave .item(), .cpu() and print out of forward, or pass device="cpu"'
+        ) from error
+    finally:
+        torch.cuda.set_sync_debug_mode(usual)
+
+
+class _Weights:
+    """The weights of a network on a GPU and their updates.
+
+    In bfloat16 its linear and convolutional layers run on ``coarse`` copies. Autocast would make
+    the same ones, but one by one at each use, and cast each gradient back.
+    """
+
+    def __init__(self, model: nn.Module, recipe: Recipe, rate: Tensor) -> None:
+        self.optimiser = _optimiser(model, recipe, rate)
+        self.coarse = _bfloat16_copies(model) if recipe.precision == "bfloat16" else {}
+        self._fine: list[Tensor] = [model.get_parameter(name) for name in self.coarse]
+        self._grads = [torch.zeros_like(parameter) for parameter in self._fine]
+        for parameter, gradient in zip(self._fine, self._grads, strict=True):
+            parameter.grad = gradient
+
+    def update(self) -> None:
+        """Update the weights by the gradients of the passes."""
+        if self.coarse:
+            coarse: list[Any] = [weight.grad for weight in self.coarse.values()]
+            torch._foreach_copy_(self._grads, coarse)
+        self.optimiser.step()
+        self._copy()
+
+    def reset(self) -> None:
+        """Forget all updates, after the weights were given their old values."""
+        for state in self.optimiser.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+        self._copy()
+
+    @torch.no_grad()
+    def _copy(self) -> None:
+        if self.coarse:
+            torch._foreach_copy_(list(self.coarse.values()), self._fine)
+
+
+def _forward(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Run a model on other weights; in a sequence, a convolution with the ReLU that follows it."""
+    if type(model) is not nn.Sequential or _hooked(model):
+        outputs: Tensor = functional_call(model, weights, (x,))
+        return outputs
+    joined = False
+    layer: Any
+    afters: list[Any] = [*list(model)[1:], None]
+    # Not named_children(), which leaves out what comes again.
+    for (name, layer), after in zip(model._modules.items(), afters, strict=True):
+        own = {
+            key.removeprefix(f"{name}."): weight
+            for key, weight in weights.items()
+            if key.startswith(f"{name}.")
+        }
+        if joined:
+            joined = False
+        elif own.keys() >= {"weight", "bias"} and _joins(layer, after):
+            weight, bias = own["weight"], own["bias"]
+            form = (layer.stride, layer.padding, layer.dilation, layer.groups)
+            x = _ConvolutionReLU.apply(x.to(weight), weight, bias, *form)  # type: ignore[no-untyped-call]
+            joined = True
+        else:
+            x = functional_call(layer, own, (x,))
+    return x
+
+
+def _joins(layer: Any, after: Any) -> bool:
+    """Tell whether cuDNN can run a layer and the one after it at once, unseen by any hook."""
+    return (
+        type(layer) is nn.Conv2d
+        and type(after) is nn.ReLU
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+        and not _hooked(layer)
+        and not _hooked(after)
+    )
+
+
+def _hooked(module: nn.Module) -> bool:
+    return any(vars(module)[kind] for kind in _HOOKS)
+
+
+class _ConvolutionReLU(torch.autograd.Function):
+    """A convolution, its bias and a ReLU in one kernel; apart, each would pass over its results."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        y = torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups)
+        ctx.save_for_backward(x, weight, y)
+        ctx.form = (stride, padding, dilation, False, (0, 0), groups)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, weight, y = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
+        sizes = [len(weight)]
+        of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            gradient, x, weight, sizes, *ctx.form, ctx.needs_input_grad[:3]
+        )
+        return of_x, of_weight, of_bias, None, None, None, None
+
+
+def _bfloat16_copies(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the weights, by name, that nothing but layers uses which autocast runs coarsely."""
+    layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+    return {
+        name: p.detach().to(torch.bfloat16).requires_grad_()
+        for name, p in model.named_parameters()
+        if type(model.get_submodule(name.rpartition(".")[0])) in layers
+        and name.rpartition(".")[2] in ("weight", "bias")
+        and p.requires_grad
+        and p.dtype is torch.float32
+        and uses[id(p)] == 1
+    }
+
+
+def _channels_last(model: nn.Module) -> list[nn.Parameter]:
+    """Lay out the weights of convolutions as a GPU's fast kernels read them; tell which changed."""
+    changed = [p for p in model.parameters() if p.ndim == 4 and p.is_contiguous()]
+    for parameter in changed:
+        parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return changed
+
+
+def _capture(
+    step: Callable[[], Tensor], model: nn.Module, own: torch.Generator, stream: torch.cuda.Stream
+) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """Record a step that draws from ``own``, and leave the model as it was."""
+    tensors = [*model.parameters(), *model.buffers()]
+    before = [tensor.detach().clone() for tensor in tensors]
+    drawn_from = torch.cuda.default_generators[stream.device.index]
+    usual = drawn_from.graphsafe_get_state()
+    drawn_from.graphsafe_set_state(own)
+    try:
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
+        with torch.cuda.stream(stream):
+            step()  # libraries set themselves up at first use
+            with _unlooked():
+                step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            loss = step()
+    finally:
+        drawn_from.graphsafe_set_state(usual)
+        stream.synchronize()
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
+    return graph, loss
 
 
 def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
@@ -263,23 +648,19 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
         )
 
 
-def _optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    on_gpu = all(parameter.is_cuda for parameter in model.parameters())
-    if recipe.optimiser == "adam":
-        return torch.optim.Adam(
-            model.parameters(),
-            recipe.learning_rate,
-            betas=(recipe.momentum, 0.999),
-            weight_decay=recipe.weight_decay,
-            fused=on_gpu,
-        )
-    return torch.optim.SGD(
-        model.parameters(),
-        recipe.learning_rate,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        fused=on_gpu,
-    )
+def _optimiser(
+    model: nn.Module, recipe: Recipe, rate: Tensor | None = None
+) -> torch.optim.Optimizer:
+    """The recipe's optimiser; on a GPU one that can be recorded, whose rate lies there."""
+    options: dict[str, Any] = {
+        "lr": recipe.learning_rate if rate is None else rate,
+        "weight_decay": recipe.weight_decay,
+        "fused": rate is not None,
+    }
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **options)
+    betas = (recipe.momentum, 0.999)
+    return torch.optim.Adam(model.parameters(), betas=betas, capturable=rate is not None, **options)
 
 
 def _batches(

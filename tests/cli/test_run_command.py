@@ -236,11 +236,19 @@ def rows_of(result):
     return [line.split() for line in result.stdout.splitlines() if "digits" in line]
 
 
+def test_passes_in_bfloat16_are_a_choice_that_is_kept(small):
+    words = "run digits --shift --methods random --seeds 1 --out a --precision bfloat16"
+    result = command(*words.split())
+    assert result.exit_code == 0, result.output
+    (trial,) = store.trials(Path("a"))
+    assert trial.experiment.recipe.precision == "bfloat16"
+
+
 def test_a_killed_run_says_what_is_missing(small, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner.loop, "run", killed)
+    monkeypatch.setattr(runner.loop, "steps", killed)
     result = command("run", "digits", "--methods", "random,entropy", "--seeds", "3")
     assert result.exit_code == 130
     rows = rows_of(command("status", "runs"))

@@ -92,6 +92,15 @@ def test_the_folder_holds_every_table_and_picture(tmp_path):
         assert colours > 20, path
 
 
+def test_restarted_trainings_are_named(tmp_path):
+    again = [trial("MELL", 3, restarted=(False, True, True)), trial("Random", 3)]
+    page = write(again, tmp_path / "some").read_text()
+    text = " ".join(page.split())
+    assert "toy, no shift: 2 rounds trained a second network from other seeds" in text
+    assert "plateau: MELL seed 3 round 1, MELL seed 3 round 2.</p>" in text
+    assert "second network" not in write(again[1:], tmp_path / "none").read_text()
+
+
 def looks(path):
     with Image.open(path) as image:
         return image.size, len(image.convert("RGB").getcolors(maxcolors=2**24))

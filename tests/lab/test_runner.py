@@ -1,6 +1,7 @@
 """Many trials: each is run once, by whoever is free, and one that fails stops no other."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from filelock import FileLock
 from PIL import Image
 
 import tiny
+from foresee import training
 from foresee.errors import InputError
 from foresee.lab import data, loop, runner, store
 from foresee.lab.runner import Job, Outcome, Place, plan, run_all, run_trial
@@ -30,6 +32,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(store, "_PATIENCE", 0.05)
     monkeypatch.setattr(runner, "_WAIT", 0.05)
     runner._prepared.cache_clear()
+    runner._first_rounds.clear()
 
 
 def rounds(job, out):
@@ -139,20 +142,25 @@ def test_a_damaged_trial_says_so_and_stops_no_other(tmp_path):
     ("error", "words"),
     [
         (MemoryError(), "MemoryError"),
-        (torch.OutOfMemoryError("CUDA out of memory"), "CUDA out of memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory"),
+            "CUDA out of memory; every finished round is safe: run the same again with fewer "
+            "--jobs",
+        ),
         (InputError("training diverged"), "training diverged"),
     ],
 )
 def test_a_trial_that_breaks_off_keeps_its_rounds(tmp_path, monkeypatch, error, words):
     def breaking(*args):
-        yield next(whole(*args))
+        yield first
         raise error
 
-    whole = loop.run
-    monkeypatch.setattr(loop, "run", breaking)
+    whole = loop.steps
+    first = next(loop.run(DIGITS, tiny.digits_method("Random"), 0, tiny.digits_task()))
+    monkeypatch.setattr(loop, "steps", breaking)
     assert failure(RANDOM, Place(tmp_path)) == words
     assert len(rounds(RANDOM, tmp_path)) == 1
-    monkeypatch.setattr(loop, "run", whole)
+    monkeypatch.setattr(loop, "steps", whole)
     assert run_trial(RANDOM, Place(tmp_path)).state == "finished"
     assert len(rounds(RANDOM, tmp_path)) == 3
 
@@ -163,8 +171,8 @@ def test_errors_of_ours_are_not_hidden_and_stop_no_other(tmp_path, monkeypatch):
             raise ValueError("a bug, not an input")
         return whole(experiment, method, *rest)
 
-    whole = loop.run
-    monkeypatch.setattr(loop, "run", bug)
+    whole = loop.steps
+    monkeypatch.setattr(loop, "steps", bug)
     failed, finished = run_all([RANDOM, BALD], Place(tmp_path))
     assert (failed.state, finished.state) == ("failed", "finished")
     assert failed.message.startswith("Traceback")
@@ -221,7 +229,7 @@ def test_ctrl_c_ends_all(tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "run", interrupted)
+    monkeypatch.setattr(loop, "steps", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(run_all([RANDOM, BALD], Place(tmp_path)))
 
@@ -233,9 +241,11 @@ def test_ctrl_c_ends_all(tmp_path, monkeypatch):
         ("view.val.zero_(); raise ValueError('too late')", "ValueError: too late"),
     ],
 )
-def test_what_one_method_does_to_the_data_does_not_reach_another(tmp_path, body, words):
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_one_method_does_to_the_data_does_not_reach_another(tmp_path, body, words, width):
     run_trial(BALD, Place(tmp_path / "alone"))
-    failed, finished = run_all([own(tmp_path, body), BALD], Place(tmp_path / "beside"))
+    both = [own(tmp_path, body), BALD]
+    failed, finished = runner._side_by_side(both, Place(tmp_path / "beside"), width)
     assert failed.state == "failed"
     assert words in failed.message
     assert finished.state == "finished"
@@ -273,6 +283,138 @@ def test_a_picture_that_cannot_be_written_costs_no_picture(tmp_path, monkeypatch
     (trial,) = store.trials(tmp_path)
     assert trial.finished
     assert trial.path.with_suffix(".png").exists()
+
+
+# Side by side
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """How many trainings were done, each time that some were."""
+    numbers, whole = [], runner.fit_all
+    monkeypatch.setattr(
+        runner, "fit_all", lambda requests: numbers.append(len(requests)) or whole(requests)
+    )
+    return numbers
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 9])
+def test_trials_side_by_side_are_what_the_loop_yields(tmp_path, trained, width):
+    jobs = plan([DIGITS], ["Random", "BALD"], range(2))
+    outcomes = list(runner._side_by_side(jobs, Place(tmp_path), width))
+    assert sorted(map(str, outcomes)) == sorted(str(Outcome(job, "finished")) for job in jobs)
+    assert max(trained) == min(width, len(jobs))
+    for job in jobs:
+        task, method = tiny.digits_task(seed=job.seed), tiny.digits_method(job.method)
+        assert rounds(job, tmp_path) == untimed(loop.run(DIGITS, method, job.seed, task))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_first_round_of_a_seed_is_trained_once_for_all_methods(tmp_path, trained, width):
+    jobs = plan([replace(DIGITS, rounds=1)], ["Random", "MELL_MCMC", "BALD"], range(2))
+    list(runner._side_by_side(jobs, Place(tmp_path), width))
+    assert sum(trained) == 2 + len(jobs)
+    first = {job: rounds(job, tmp_path)[0] for job in jobs}
+    for job in jobs:
+        assert first[job].accuracy == first[Job(job.experiment, "Random", job.seed)].accuracy
+    for trial in store.trials(tmp_path):  # each says what its network took
+        assert all(dict(found.seconds)["train"] > 0 for found in trial.rounds)
+
+
+def test_what_a_method_does_to_its_first_network_does_not_reach_another(tmp_path):
+    spoil = "for p in view.posterior.posterior.training.model.parameters(): p.data.mul_(0.5)"
+    jobs = [own(tmp_path, f"{spoil}; return np.arange(size)"), BALD, RANDOM]
+    run_trial(BALD, Place(tmp_path / "alone"))
+    runner._first_rounds.clear()
+    assert {o.state for o in runner._side_by_side(jobs, Place(tmp_path / "beside"), 3)} == {
+        "finished"
+    }
+    assert rounds(BALD, tmp_path / "beside") == rounds(BALD, tmp_path / "alone")
+
+
+def test_other_networks_and_other_data_are_not_taken_for_the_same(tmp_path, trained):
+    once = replace(DIGITS, rounds=0)
+    jobs = [Job(replace(once, recipe=Recipe(9)), "BALD", 0), Job(once, "Random", 1)]
+    for place, job in enumerate([Job(once, "Random", 0), *jobs]):
+        run_trial(job, Place(tmp_path / str(place)))
+    with another_split(tmp_path / "theirs"):
+        run_trial(Job(once, "Random", 0), Place(tmp_path / "3", splits=tmp_path / "theirs"))
+    assert sum(trained) == 4
+
+
+def test_a_trial_that_fails_or_diverges_leaves_those_beside_it_alone(tmp_path):
+    wild = Job(replace(DIGITS, shift=False, recipe=Recipe(200, learning_rate=1e9)), "Random", 0)
+    late = own(tmp_path, "if len(view.labels) > 20: raise ValueError('late'); return range(size)")
+    for job in (RANDOM, BALD):
+        run_trial(job, Place(tmp_path / "alone"))
+    outcomes = list(runner._side_by_side([wild, RANDOM, late, BALD], Place(tmp_path / "beside"), 4))
+    said = {o.job: o.message for o in outcomes if o.state == "failed"}
+    assert set(said) == {wild, late}
+    assert "training diverged" in said[wild]
+    assert "ValueError: late" in said[late]
+    for job in (RANDOM, BALD):
+        assert rounds(job, tmp_path / "beside") == rounds(job, tmp_path / "alone")
+    assert not store.trial_path(tmp_path / "beside", wild.experiment, "Random", 0).exists()
+
+
+def test_an_interrupt_loses_no_round_and_leaves_no_lock(tmp_path, monkeypatch):
+    def interrupted(requests):
+        if requests and not left.pop():
+            raise KeyboardInterrupt
+        return whole(requests)
+
+    jobs, left, whole = [RANDOM, BALD], [False, True], runner.fit_all
+    for job in jobs:
+        run_trial(job, Place(tmp_path / "alone"))
+    runner._first_rounds.clear()
+    monkeypatch.setattr(runner, "fit_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 2))
+    monkeypatch.setattr(runner, "fit_all", whole)
+    assert [len(rounds(job, tmp_path / "cut")) for job in jobs] == [1, 1]
+    list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 1))
+    for job in jobs:
+        assert rounds(job, tmp_path / "cut") == rounds(job, tmp_path / "alone")
+
+
+def test_seconds_of_a_trial_are_not_those_of_its_neighbours(tmp_path):
+    jobs = plan([replace(DIGITS, rounds=1)], ["Random"], range(6))
+    start = time.perf_counter()
+    list(runner._side_by_side(jobs, Place(tmp_path), 6))
+    whole = time.perf_counter() - start
+    spent = [dict(r.seconds) for trial in store.trials(tmp_path) for r in trial.rounds]
+    assert 0 < sum(sum(seconds.values()) for seconds in spent) <= whole
+
+
+def test_a_restart_is_written_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_stuck", lambda *_: True)
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    assert [found.restarted for found in trial.rounds] == [True] * 3
+    lines = trial.path.read_text().splitlines()
+    assert all('"restarted": true' in line for line in lines[1:])
+
+
+def test_rounds_from_before_there_were_restarts_are_read(tmp_path):
+    run_trial(RANDOM, Place(tmp_path))
+    (trial,) = store.trials(tmp_path)
+    plain = re.sub(r', "(sum|checksums)": "\w+"', "", trial.path.read_text())
+    trial.path.write_text(plain.replace(', "restarted": false', ""))
+    (again,) = store.trials(tmp_path)
+    assert again.rounds == trial.rounds
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_trial_does_not_depend_on_how_many_there_are(tmp_path):
+    both = [replace(e, recipe=replace(e.recipe, precision=p)) for e, p in
+            zip(tiny.BOTH, ("bfloat16", "float32"), strict=True)]  # fmt: skip
+    jobs = plan(both, ["Random", "BALD", "Coreset"], range(2))
+    for width in (1, 5, 12):
+        place = Place(tmp_path / str(width), device="cuda")
+        assert {o.state for o in run_all(jobs, place, width)} == {"finished"}
+    for job in jobs:
+        one, some, every = (rounds(job, tmp_path / str(width)) for width in (1, 5, 12))
+        assert one == some == every
 
 
 # Splits

@@ -1,6 +1,7 @@
 """The law of posteriors, run on all of them; and that it can be broken."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from foresee import seeding, training
+from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
 from foresee.networks import mlp, small_cnn
 from foresee.posteriors import Forest, cyclical_sgmcmc, ensemble, mc_dropout, sgld
+from foresee.recipe import Recipe
 from foresee.testing import LinearPosterior, check_sampler, random_view
+from foresee.training import fit
 from uncertainty import SAMPLERS, measure
 
 VIEW = random_view(np.random.default_rng(0))
@@ -117,6 +122,74 @@ def test_images_of_bytes_give_the_draws_of_their_floats(sampler, convolutions):
     check_sampler(lambda: sampler(model, pixels, y), pixels[:8], model=model)
     double = sampler(model.double(), pixels, y)  # the precision is that of the network
     assert double.predict(pixels).dtype == torch.float64
+
+
+NETWORK = DropoutNetwork("mlp", 10, 8, (0.3,), (0.4,), Recipe(20, batch=16), draws=4)
+
+
+def labelled():
+    x, y = load_digits(return_X_y=True)
+    return torch.from_numpy(x[:50].astype(np.uint8) * 15).view(-1, 1, 8, 8), y[:50]
+
+
+def generator():
+    return np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("sampler", [NETWORK, CyclicalNetwork(NETWORK, cycles=2, per_cycle=2)])
+def test_a_network_on_its_plateau_is_trained_once_more_from_other_seeds(sampler):
+    x, y = labelled()
+
+    def driven(*stuck):
+        """Draws, and the weights before and after each training."""
+        steps, weights = sampler.steps(x, y, generator()), []
+        request = next(steps)
+        for now in stuck:
+            before = request.model[2].weight.detach().clone()
+            training = fit(request.model, x, y, request.recipe, request.rng)
+            weights.append((before, training.model[2].weight))
+            try:
+                request = steps.send(replace(training, stuck=now, seconds=1.0))
+            except StopIteration as end:
+                return end.value, weights
+        pytest.fail("it asks for more trainings than two")
+
+    usual, once = driven(False)
+    again, twice = driven(True, False)
+    hopeless, _ = driven(True, True)
+    assert (usual.restarted, again.restarted, hopeless.restarted) == (False, True, True)
+    assert (usual.training.seconds, again.training.seconds) == (1.0, 2.0)
+    for first, second in zip(once[0], twice[0], strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(twice[0][0], twice[1][0])
+    assert torch.equal(again.training.model[2].weight, twice[1][1])
+    assert torch.equal(driven(True, False)[0].predict(x), again.predict(x))
+    if isinstance(sampler, CyclicalNetwork):  # the chain does not depend on it
+        assert torch.equal(usual.predict(x), again.predict(x))
+
+
+def test_a_sampler_trains_by_itself_what_it_would_ask_for(monkeypatch):
+    x, y = labelled()
+    fitted = NETWORK(x, y, generator())
+    initial, order, _ = generator().spawn(3)
+    expected = fit(NETWORK.build(seeding.number(initial)), x, y, NETWORK.recipe, order).model
+    assert torch.equal(fitted.training.model[2].weight, expected[2].weight)
+    assert not fitted.restarted
+    monkeypatch.setattr(training, "_stuck", lambda *_: True)
+    assert NETWORK(x, y, generator()).restarted
+
+
+def test_trainings_are_the_same_whatever_is_drawn_after_them():
+    x, y = labelled()
+
+    def key(sampler, rng):
+        return next(sampler.steps(x, y, rng)).key
+
+    usual = key(NETWORK, generator())
+    assert key(CyclicalNetwork(replace(NETWORK, draws=9)), generator()) == usual
+    others = [replace(NETWORK, recipe=Recipe(21)), replace(NETWORK, network="slim_cnn")]
+    assert usual not in [key(other, generator()) for other in others]
+    assert usual != key(NETWORK, np.random.default_rng(4))
 
 
 @pytest.mark.filterwarnings("ignore:By default `link_approx`")  # laplace-torch's own

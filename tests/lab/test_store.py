@@ -647,7 +647,7 @@ def other_method(header, *rounds):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (other_format, r"is no trial that .* \(line 1: format: 1 expected, got 2\): move it away"),
+        (other_format, r"is no trial that .* \(line 1: .*2 - at `\$\.format`\): move it away"),
         (
             other_seed,
             r"holds the trial 'toy-noshift/Random-5.jsonl': give it its own name back, or",
@@ -753,7 +753,8 @@ def test_an_experiment_of_wrong_types_is_left_out_by_name(tmp_path, key):
     rewrite(path, lambda header, *rounds: header["experiment"].update({key: ["a"]}))
     (problem,) = left_out(tmp_path, *others)
     assert f"{path} is no trial" in problem
-    assert f"(line 1: experiment: {key}: " in problem
+    assert "(line 1: Expected" in problem
+    assert f"at `$.experiment.{key}`)" in problem
 
 
 @pytest.mark.parametrize("empty", [{}, "", None])
@@ -761,7 +762,8 @@ def test_what_is_empty_but_no_array_is_no_array(tmp_path, empty):
     path, *others = three(tmp_path)
     rewrite(path, lambda header, *rounds: rounds[-1].update(picks=empty))
     (problem,) = left_out(tmp_path, *others)
-    assert f"(line 5: picks: array expected, got {empty!r})" in problem
+    assert "(line 5: Expected `array`, got `" in problem
+    assert "at `$.picks`)" in problem
 
 
 @pytest.mark.parametrize("summed", [True, False])
@@ -774,11 +776,19 @@ def test_nothing_follows_the_last_round(tmp_path, summed):
     assert left_out(tmp_path, *others) == [str(store.lines.damage(path, 6))]
 
 
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_loss_that_is_no_number_is_read_as_it_was_written(tmp_path, summed):
+    path, *_ = three(tmp_path)
+    rewrite(path, lambda header, first, *rest: first.update(train_loss=math.nan), summed)
+    assert b"NaN" in path.read_bytes()
+    assert math.isnan(store.read(path).rounds[0].train_loss)
+
+
 def test_a_field_that_is_missing_is_named(tmp_path):
     path, *others = three(tmp_path)
     rewrite(path, lambda header, first, *rest: first.pop("brier"))
     (problem,) = left_out(tmp_path, *others)
-    assert "(line 2: brier: missing)" in problem
+    assert "(line 2: Object missing required field `brier`)" in problem
 
 
 @pytest.mark.parametrize("place", [0, 1, 4])

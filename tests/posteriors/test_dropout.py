@@ -535,13 +535,27 @@ def test_the_split_network_equals_whole_passes(make, n, monkeypatch):
         close(mc_dropout(model, T).predict(x), probs)
 
 
-def test_the_trunk_runs_once():
+@pytest.mark.parametrize("make", [mlp, cnn, residual, twice, branch])
+def test_a_long_batch_passes_the_trunk_in_parts(make, monkeypatch):
+    model, x = built(make), inputs(make, 70)
+    whole = mc_dropout(model, T).predict(x)
+    monkeypatch.setattr(split, "_TRUNK_ROWS", 32)
+    posterior = mc_dropout(model, T)
+    close(posterior.predict(x), whole)
+    close(by_whole_passes(posterior, x), whole)
+
+
+def test_the_trunk_runs_once(monkeypatch):
     model, sizes = built(mlp), []
     posterior = mc_dropout(model, T)
     posterior.predict(inputs(mlp, 90))
     model[0].register_forward_hook(lambda _, args, __: sizes.append(len(args[0])))
     posterior.predict(inputs(mlp, 90))
     assert sizes == [90]
+    sizes.clear()
+    monkeypatch.setattr(split, "_TRUNK_ROWS", 64)
+    posterior.predict(inputs(mlp, 90))
+    assert sizes == [64, 26]
 
 
 class Live(TorchDispatchMode):

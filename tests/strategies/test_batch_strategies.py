@@ -313,7 +313,7 @@ def test_batchbald_in_float32_keeps_its_digits(c):
             given = beliefs.weight.numpy() @ probs
             own = (beliefs.chance.numpy() @ beliefs.weight.numpy()) @ (probs * np.log(probs)).sum(1)
             exact.append(own - beliefs.chance.numpy() @ (given * np.log(given)).sum(1))
-        single = batch.Beliefs(beliefs.chance.float(), beliefs.weight.float())
+        single = batch.Beliefs(*(x.float() for x in beliefs))
         rows = pool.float()
         got = batch.parameter_information(rows, batch.divergence(rows), single).numpy()
         assert np.abs(got - exact).max() < 1e-3 * np.max(exact) < 1e-5

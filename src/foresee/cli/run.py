@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foresee.lab.experiment import Experiment, Network
     from foresee.lab.runner import Job, Place
 
+Precision = StrEnum("Precision", ["float32", "bfloat16"])
 NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
 
 
@@ -51,7 +52,10 @@ def run(
             metavar="N", min=1, help="Trials of each method. [default: 10 × budget, at most 10]"
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Trials at once.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Trials at once; on a GPU they train side by side."),
+    ] = 1,
     data: Annotated[
         Path | None, typer.Option(metavar=FOLDER, help="Where the data sets are.")
     ] = None,
@@ -65,6 +69,13 @@ def run(
         NetworkName | None, typer.Option(help="[default: that of the experiment]")
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            help="Of the passes through a network that is trained. [default: float32, or as the "
+            "file says]"
+        ),
+    ] = None,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
     splits: Annotated[
         Path | None,
@@ -83,7 +94,9 @@ def run(
         if methods is None
         else known.named(methods.split(","), "--methods", with_loss=loss is not None)
     )
-    place = runner.Place(out, data, _device(device), max(1, cores() // jobs), splits, cache)
+    processes = jobs if device == "cpu" else 1
+    threads = max(1, cores() // processes)
+    place = runner.Place(out, data, _device(device), threads, splits, cache)
     if dataset.lower().endswith(".toml"):
         for option, value in (("--shift", shift), ("--data", data), ("--network", network)):
             if value is not None:
@@ -93,6 +106,9 @@ def run(
         asked = _known_experiments(dataset, shift, budget, network, place)
     names = names or list(asked.methods)
     experiments = asked.experiments
+    if precision is not None:
+        passes = cast("Literal['float32', 'bfloat16']", precision.value)
+        experiments = [replace(e, recipe=replace(e.recipe, precision=passes)) for e in experiments]
     if loss is not None:
         from foresee.suggest import read_loss
 

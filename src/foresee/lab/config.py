@@ -19,10 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast, get_args
 
+import msgspec
+
 from foresee.errors import InputError
 from foresee.lab import methods, own, paper
 from foresee.lab.experiment import Experiment, Network, Own, Setting
-from foresee.lab.values import typed
 from foresee.recipe import Recipe
 
 _KINDS = {".npz": "npz", ".parquet": "parquet", ".csv": "csv"}
@@ -230,8 +231,8 @@ def _section(lines: Lines, section: str, kind: Any, values: Mapping[str, Any]) -
     for key, value in values.items():
         one = isinstance(value, str) and parts[key].type == tuple[str, ...]
         try:
-            given[key] = typed(cast(Any, parts[key].type))([value] if one else value)
-        except (TypeError, ValueError) as error:
+            given[key] = msgspec.convert([value] if one else value, cast(Any, parts[key].type))
+        except msgspec.ValidationError as error:
             lines.refuse(f"{section}.{key}: {error}", section, key)
         if isinstance(value, int) and value < (0 if key in ("size", "targets") else 1):
             lines.refuse(f"{section}.{key} must be positive, got {value}", section, key)

@@ -14,10 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from foresee.errors import InputError
 
 CHECKSUMS = {"checksums": "crc32"}
 _SUM = b', "sum": '
+_decode = msgspec.json.Decoder().decode
 
 
 class Lines(NamedTuple):
@@ -122,8 +125,8 @@ def _seal(total: int) -> bytes:
 
 def _value(line: bytes) -> dict[str, Any]:
     """The object in a line, an empty one where there is none."""
-    try:
-        found = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    for decode in (_decode, lambda text: json.loads(text.decode())):  # Python writes NaN, reads it
+        with suppress(ValueError, RecursionError):
+            found = decode(line)
+            return found if isinstance(found, dict) else {}
+    return {}

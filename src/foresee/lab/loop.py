@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.scores import promise
 from foresee.seeding import generator
+from foresee.training import Request, Training, answer, fit_all
 from foresee.types import Array, Inputs, Posterior, Task, View
 
 _SAMPLE = 200  # points of the pool and of the validation set that promises are measured on
@@ -37,6 +38,21 @@ def run(
     A strategy that breaks its contract, or a method that changes the task's data in place, is an
     `InputError` before the round is yielded.
     """
+    trial = steps(experiment, method, seed, task, done)
+    found = next(trial, None)
+    while found is not None:
+        if isinstance(found, Request):
+            (outcome,) = fit_all([found])
+            found = answer(trial, outcome)
+        else:
+            yield found
+            found = next(trial, None)
+
+
+def steps(
+    experiment: Experiment, method: Method, seed: int, task: Task, done: Sequence[Round] = ()
+) -> Generator[Request | Round, Any, None]:
+    """Do as `run`, but leave the trainings to who drives this: yield what to train, be sent it."""
     if done and not done[-1].picks:
         return
     bought = np.array([i for r in done for i in r.picks], np.int64)
@@ -49,8 +65,8 @@ def run(
         labels = np.concatenate([task.seed_labels, answers])
         left = np.delete(np.arange(len(task.pool)), bought)
         watch = _Stopwatch()
-        with watch("train"):
-            posterior: Any = method.sampler(labelled, labels, generator(seed, number, "train"))
+        rng = generator(seed, number, "train")
+        posterior = yield from _sampled(method.sampler, labelled, labels, rng, watch)
         watch.move("train", "sample", getattr(posterior, "seconds", 0.0))
         with watch("test"):
             measured = measure(posterior.point(task.test), task.test_labels, experiment.loss)
@@ -86,12 +102,33 @@ def run(
             train_accuracy=training and training.accuracy,
             promise=promised[0],
             promise_pool=promised[1],
+            restarted=getattr(posterior, "restarted", False),
             **measured,
         )
         if size == 0:
             return
         bought = np.concatenate([bought, picks])
         answers = np.concatenate([answers, new_labels])
+
+
+def _sampled(
+    sampler: Any, labelled: Inputs, labels: Array, rng: np.random.Generator, watch: "_Stopwatch"
+) -> Generator[Request, Training, Any]:
+    """Let a sampler work; its trainings are others' to do, and take the seconds that they say."""
+    if not hasattr(sampler, "steps"):
+        with watch("train"):
+            return sampler(labelled, labels, rng)
+    with watch("train"):
+        work = sampler.steps(labelled, labels, rng)
+        request = next(work)
+    while True:
+        training = yield request
+        watch.add("train", training.seconds)
+        with watch("train"):
+            try:
+                request = work.send(training)
+            except StopIteration as end:
+                return end.value
 
 
 def _checksums(task: Task) -> dict[str, int]:
@@ -175,17 +212,20 @@ class _Stopwatch:
         finally:
             self._switch(outer)
 
+    def add(self, stage: Stage, seconds: float) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
     def move(self, one: Stage, other: Stage, seconds: float) -> None:
         if seconds:
-            self.seconds[one] -= seconds
-            self.seconds[other] = self.seconds.get(other, 0.0) + seconds
+            self.add(one, -seconds)
+            self.add(other, seconds)
 
     def _switch(self, stage: Stage | None) -> None:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         now = time.perf_counter()
         if self._stage is not None:
-            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+            self.add(self._stage, now - self._since)
         self._stage, self._since = stage, now
 
 

@@ -1,12 +1,19 @@
-"""Many trials: in parallel, each resumed where it stopped, shared with whoever runs the same."""
+"""Many trials: in parallel, each resumed where it stopped, shared with whoever runs the same.
 
+On the CPU trials run in processes of their own. On a GPU they run in one, side by side: each works
+until it needs a training, and when all do, these are done together. Nothing else runs meanwhile, so
+seconds are a trial's own; a training's are its share of those in which several were trained.
+"""
+
+import copy
 import functools
 import hashlib
 import io
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,12 +30,14 @@ from foresee.lab.data.splits import PARTS
 from foresee.lab.experiment import Experiment
 from foresee.lab.methods import short_name
 from foresee.lab.orphans import die_with
+from foresee.training import Request, Training, answer, fit_all
 from foresee.types import Task
 
 _PICTURES = 12  # of the first picks that are kept for the report
 _SIDE = 48  # pixels, at least, of each of them
 _GAP = 3  # white pixels between two of them
 _WAIT = 2.0  # seconds between looks at trials that another process runs
+_FIRST = 2  # trainings of first rounds that are kept for the other methods of their seeds
 _THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA"))
 
 
@@ -106,10 +115,11 @@ def keep_plan(
 
 
 def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Outcome]:
-    """Run the jobs in ``workers`` processes and yield each as it ends, in any order.
+    """Run ``workers`` jobs at a time and yield each as it ends, in any order.
 
-    A job that fails stops no other. Jobs that another process has are waited for, and taken over
-    if it dies; what is finished is left as it is.
+    They run in processes of their own, on a GPU side by side in this one. What becomes of a trial
+    does not depend on how many there are. A job that fails stops no other. Jobs that another
+    process has are waited for, and taken over if it dies; what is finished is left as it is.
 
     >>> import tempfile
     >>> from foresee.lab.paper import experiment
@@ -133,8 +143,8 @@ def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Out
 
 
 def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
-    if workers == 1:
-        yield from (run_trial(job, place) for job in jobs)
+    if workers == 1 or place.device.startswith("cuda"):
+        yield from _side_by_side(jobs, place, workers)
         return
     from joblib.externals.loky import as_completed, get_reusable_executor
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -160,10 +170,78 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
 
 def run_trial(job: Job, place: Place) -> Outcome:
     """Run one trial to its end, from where it stopped."""
+    (outcome,) = _side_by_side([job], place, 1)
+    return outcome
+
+
+def _side_by_side(jobs: Sequence[Job], place: Place, width: int) -> Iterator[Outcome]:
+    """Run ``width`` jobs at a time in this process, and yield each as it ends.
+
+    All that train wait for each other and are then trained together, by `fit_all`.
+    """
+    queue = deque(jobs)
+    waiting: list[tuple[_Trial, _Wanted]] = []
+    begun: list[_Trial] = []
+    try:
+        while queue or waiting:
+            outcomes = _trained([wanted for _, wanted in waiting])
+            turns = [
+                (trial, functools.partial(answer, trial, outcome))
+                for (trial, _), outcome in zip(waiting, outcomes, strict=True)
+            ]
+            waiting = []
+            while turns or (queue and len(waiting) < width):
+                if not turns:
+                    trial = _trial(queue.popleft(), place)
+                    turns = [(trial, functools.partial(next, trial))]
+                    begun.append(trial)
+                trial, go_on = turns.pop(0)
+                try:
+                    waiting.append((trial, go_on()))
+                except StopIteration as end:
+                    begun.remove(trial)
+                    yield end.value
+    finally:  # also on Ctrl-C: whoever comes next must find no lock
+        for trial in begun:
+            trial.close()
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """A training that a trial waits for; ``shared`` if others may want the one of this ``key``."""
+
+    request: Request
+    key: Hashable
+    shared: bool
+
+
+_Trial = Generator[_Wanted, Training, Outcome]
+_first_rounds: dict[Hashable, Training] = {}
+
+
+def _trained(wanted: Sequence[_Wanted]) -> list[Training | Exception]:
+    """Train what is wanted; what several want, or one wanted before, only once."""
+    requests = {one.key: one.request for one in wanted if one.key not in _first_rounds}
+    new = dict(zip(requests, fit_all(list(requests.values())), strict=True))
+    outcomes = [new[one.key] if one.key in new else _first_rounds[one.key] for one in wanted]
+    for place, one in enumerate(wanted):
+        outcome = outcomes[place]
+        if one.shared and isinstance(outcome, Training):
+            _first_rounds[one.key] = outcome
+            # What a trial does to its network must not reach the others.
+            outcomes[place] = replace(outcome, model=copy.deepcopy(outcome.model))
+    while len(_first_rounds) > _FIRST:
+        del _first_rounds[next(iter(_first_rounds))]
+    return outcomes
+
+
+def _trial(job: Job, place: Place) -> _Trial:
+    """Run a trial; who drives it does its trainings."""
     torch.set_num_threads(place.threads)
     device = torch.device(place.device)
     if device.index is not None:
         torch.cuda.set_device(device)
+    task = None
     try:
         task, digest, pixels = _prepared(job.experiment, job.seed, place)
         # Not its number: trials may move from one GPU to another.
@@ -178,16 +256,40 @@ def run_trial(job: Job, place: Place) -> Outcome:
         with store.recording(
             place.out, job.experiment, method, job.seed, digest, **machine
         ) as recorder:
-            for finished in loop.run(job.experiment, method, job.seed, task, recorder.done):
-                if finished.number == 0:
-                    _keep_pictures(recorder.path.with_suffix(".png"), task.pool, finished.picks)
-                recorder.append(finished)
+            first = not recorder.done
+            steps = loop.steps(job.experiment, method, job.seed, task, recorder.done)
+            found = next(steps, None)
+            while found is not None:
+                if isinstance(found, Request):
+                    # The first round of a seed is the same for all methods.
+                    shared = first and found.key is not None
+                    key = (found.key, job.experiment, digest, place) if shared else object()
+                    found = steps.send((yield _Wanted(found, key, shared)))
+                    continue
+                first = False
+                if found.number == 0:
+                    _keep_pictures(recorder.path.with_suffix(".png"), task.pool, found.picks)
+                recorder.append(found)
+                found = next(steps, None)
         return Outcome(job, "finished")
     except store.BusyError:
         return Outcome(job, "busy")
     except (Exception, SystemExit) as error:  # whatever it is, the others are worth running
-        _prepared.cache_clear()  # what it did to the data must not reach them
+        _mend(task, job, place)
         return Outcome(job, "failed", _why(error, *_their_files(job, place)))
+
+
+def _mend(task: Task | None, job: Job, place: Place) -> None:
+    """Undo what a method may have done to the data, which trials beside it and after it see too."""
+    _prepared.cache_clear()
+    if task is not None:
+        fresh, *_ = _prepared(job.experiment, job.seed, place)
+        for part in PARTS:
+            ours, right = getattr(task, part), getattr(fresh, part)
+            if isinstance(ours, Tensor):
+                ours.set_(right)
+            else:
+                ours[...] = right
 
 
 def _their_files(job: Job, place: Place) -> list[str]:
@@ -206,6 +308,8 @@ def _why(error: BaseException, *files: str) -> str:
     if theirs:
         file = real[os.path.realpath(theirs[-1].filename)]
         return f"{type(error).__name__}: {' '.join(said.split())} ({file}:{theirs[-1].lineno})"
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"{said}; every finished round is safe: run the same again with fewer --jobs"
     if isinstance(error, InputError | OSError | MemoryError | RuntimeError):  # torch's is the last
         return said
     return "".join(traceback.format_exception(error)).rstrip()

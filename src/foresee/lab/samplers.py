@@ -5,7 +5,8 @@ draws are made: methods that differ in their draws still start from the same mod
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from foresee.posteriors import cyclical_sgmcmc, mc_dropout
 from foresee.posteriors.batching import BATCH
 from foresee.posteriors.sgmcmc import DivergedError
 from foresee.recipe import Recipe
-from foresee.training import Training, fit
+from foresee.training import Request, Training, alone
 from foresee.types import Array, Inputs, Posterior
 
-_GPU_BATCH = 4096  # inputs that pass at once: a GPU is idle with fewer
+GPU_BATCH = 8192  # inputs that pass at once: a GPU is idle with fewer
 _SHORTEST = 1e-3  # of a chain's first steps: a target that bears no more is broken
 
 
@@ -34,6 +35,8 @@ class Fitted:
     draws: Posterior
     # Spent on the draws before any prediction was asked for.
     seconds: float = 0.0
+    # The first network never left its plateau; this is the second, of other random numbers.
+    restarted: bool = False
 
     def predict(self, inputs: Inputs) -> Array:
         """Probabilities of every draw [n t c]."""
@@ -63,13 +66,39 @@ class DropoutNetwork:
 
     def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator) -> Fitted:
         """Fit and draw; the initialisation, the data order and the masks have their own seeds."""
+        return alone(self.steps(inputs, labels, rng))
+
+    def steps(
+        self, inputs: Inputs, labels: Array, rng: np.random.Generator
+    ) -> Generator[Request, Training, Fitted]:
+        """Do the same, but leave the training to who drives this, who may have several to do.
+
+        A network that never leaves its plateau is trained once more, from seeds of these seeds.
+        """
         initial, order, masks = rng.spawn(3)
-        training = fit(self.build(seeding.number(initial)), inputs, labels, self.recipe, order)
-        batch = _GPU_BATCH if self.device.startswith("cuda") else BATCH
+        training = yield self._request(inputs, labels, initial, order)
+        restarted = training.stuck
+        if restarted:
+            (initial,), (order,) = initial.spawn(1), order.spawn(1)
+            again = yield self._request(inputs, labels, initial, order)
+            training = replace(again, seconds=training.seconds + again.seconds)
+        batch = GPU_BATCH if self.device.startswith("cuda") else BATCH
         drawn = mc_dropout(
             training.model, self.draws, seeding.number(masks), classes=self.classes, batch=batch
         )
-        return Fitted(training, drawn, drawn)
+        return Fitted(training, drawn, drawn, restarted=restarted)
+
+    def _request(
+        self,
+        inputs: Inputs,
+        labels: Array,
+        initial: np.random.Generator,
+        order: np.random.Generator,
+    ) -> Request:
+        seed = seeding.number(initial)
+        # How many draws follow, and from what, makes no difference to the training.
+        key = (replace(self, draws=0), seed, str(order.bit_generator.state))
+        return Request(self.build(seed), inputs, labels, self.recipe, order, key=key)
 
     def build(self, seed: int) -> nn.Sequential:
         """Build the untrained network, on its device."""
@@ -77,12 +106,7 @@ class DropoutNetwork:
         if self.network == "mlp":
             body = networks.mlp(size * size * channels, self.classes, seed=seed)
         else:
-            build = {
-                "vgg16": networks.vgg16,
-                "small_cnn": networks.small_cnn,
-                "slim_cnn": networks.slim_cnn,
-            }[self.network]
-            body = build(self.classes, size, channels, seed=seed)
+            body = getattr(networks, self.network)(self.classes, size, channels, seed=seed)
         return nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
 
 
@@ -102,11 +126,17 @@ class CyclicalNetwork:
 
     def __call__(self, inputs: Inputs, labels: Array, rng: np.random.Generator) -> Fitted:
         """Fit, then run the chain from a fresh network."""
-        fitted = self.like(inputs, labels, rng)
+        return alone(self.steps(inputs, labels, rng))
+
+    def steps(
+        self, inputs: Inputs, labels: Array, rng: np.random.Generator
+    ) -> Generator[Request, Training, Fitted]:
+        """Do the same, but leave the training to who drives this."""
+        fitted = yield from self.like.steps(inputs, labels, rng)
         (own,) = rng.spawn(1)
         start = time.perf_counter()
         samples = self._chain(inputs, labels, own, self.step)
-        return Fitted(fitted.training, fitted.model, samples, time.perf_counter() - start)
+        return replace(fitted, draws=samples, seconds=time.perf_counter() - start)
 
     def _chain(
         self, inputs: Inputs, labels: Array, rng: np.random.Generator, step: float

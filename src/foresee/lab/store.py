@@ -20,14 +20,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypedDict
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from foresee import files
 from foresee.errors import InputError
 from foresee.lab import lines
-from foresee.lab.experiment import Experiment, Method, Round
+from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.lab.values import changes, plain, typed
 
 FORMAT = 1
@@ -36,7 +37,7 @@ _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as l
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
 _BEGIN = b'{"kind": "header", "format": '
-_MISFITS = (ArithmeticError, KeyError, TypeError, ValueError, RecursionError)
+_MISFITS = (KeyError, TypeError, ValueError, RecursionError)
 
 
 class BusyError(Exception):
@@ -64,14 +65,17 @@ class Trial:
         return bool(self.rounds) and not self.rounds[-1].picks
 
 
-def _refuse(problem: InputError) -> None:
+# What hears of each thing that cannot be read, so that the rest can.
+Skip: TypeAlias = Callable[[InputError], object]
+
+
+def refuse(problem: InputError) -> None:
+    """Skip nothing but a torn line, whose round was not finished."""
     if not isinstance(problem, TornLineError):
         raise problem
 
 
-def trials(
-    folder: Path, skip: Callable[[InputError], object] = _refuse, only: str = "*"
-) -> list[Trial]:
+def trials(folder: Path, skip: Skip = refuse, only: str = "*") -> list[Trial]:
     """Read every trial in a folder, in the order of experiment, method and seed.
 
     Trials that are planned and have no round yet are among them. ``skip`` hears of each file that
@@ -103,7 +107,7 @@ def trials(
     return sorted(every, key=lambda t: (t.experiment.name, t.method, t.seed))
 
 
-def read(path: Path, skip: Callable[[InputError], object] = _refuse) -> Trial | None:
+def read(path: Path, skip: Skip = refuse) -> Trial | None:
     """Read one trial; None where there is not even a header. ``skip`` hears of a torn line."""
     found = lines.parse(path, lines.content(path))
     if found.torn:
@@ -120,7 +124,7 @@ def keep_plan(
     folder: Path,
     experiment: Experiment,
     seeds: Mapping[str, Iterable[int]],
-    skip: Callable[[InputError], object] = lambda problem: None,
+    skip: Skip = lambda problem: None,
 ) -> None:
     """Add trials, as seeds by method, to those that are planned for an experiment.
 
@@ -248,7 +252,7 @@ class _Plan:
 def _read_plan(path: Path) -> _Plan:
     values = lines.parse(path, lines.content(path)).values
     try:
-        plan: _Plan = typed(_Plan)(values[0] if values else {})
+        plan = typed(_Plan, values[0] if values else {})
         for name in plan.seeds:
             _check_name(name)
         if plan.experiment.name != path.absolute().parent.name:
@@ -261,9 +265,7 @@ def _read_plan(path: Path) -> _Plan:
     return plan
 
 
-def _planned(
-    path: Path, experiment: Experiment, skip: Callable[[InputError], object]
-) -> dict[str, tuple[int, ...]]:
+def _planned(path: Path, experiment: Experiment, skip: Skip) -> dict[str, tuple[int, ...]]:
     """The seeds by method of a plan for this very experiment, none where there is no such plan."""
     if not path.exists():
         return {}
@@ -400,11 +402,10 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     """A trial from the values of its lines, each checked."""
     header = _header(path, values[0])
     rounds: list[Round] = []
-    to_round = typed(Round)
     for line, value in enumerate(values[1:], start=2):
         kind = value.pop("kind", "")
         try:
-            found: Round = to_round(value)
+            found = _round(value)
         except _MISFITS as error:
             raise _unreadable(path, line, error) from error
         if (
@@ -418,12 +419,21 @@ def _trial(path: Path, values: list[dict[str, Any]]) -> Trial:
     return Trial(header.experiment, name, header.seed, tuple(rounds), values[0], path)
 
 
+class _Spent(TypedDict):
+    seconds: dict[Stage, float]  # of a round, which has them as pairs
+
+
+def _round(values: dict[str, Any]) -> Round:
+    spent = msgspec.convert(values, _Spent)
+    return typed(Round, {**values, "seconds": tuple(spent["seconds"].items())})
+
+
 def _header(path: Path, values: dict[str, Any]) -> _Header:
     """The first line of a trial, in agreement with itself and with where it is."""
     try:
         known = {key: values[key] for key in _HEADER if key in values}
-        header: _Header = typed(_Header)(known)
-        method = typed(str)(header.method["name"])
+        header = typed(_Header, known)
+        method = msgspec.convert(header.method["name"], str)
         digest = _digest({key: values[key] for key in _CONFIGURATION})
     except _MISFITS as error:
         raise _unreadable(path, 1, error) from error

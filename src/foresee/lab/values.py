@@ -2,14 +2,15 @@
 
 import functools
 import reprlib
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from types import UnionType
-from typing import Any, Literal, NoReturn, cast, get_args, get_origin
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import msgspec
 
 from foresee.errors import InputError
 
-_LEAVES: dict[Any, set[type]] = {bool: {bool}, int: {int}, float: {float, int}, str: {str}}
+T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
@@ -38,86 +39,22 @@ def plain(value: Any) -> Any:
     )
 
 
-@functools.cache
-def typed(kind: Any) -> Callable[[Any], Any]:
-    """Make the function that turns a JSON value into a type, and raises where it does not fit.
+def typed(kind: type[T], value: Any) -> T:
+    """Turn a JSON object into a dataclass; what does not fit raises, as does an unknown field.
 
-    A dataclass is an object of its fields, a tuple an array, a tuple of pairs an object.
-
-    >>> typed(tuple[float, ...])([1, 2.5])
-    (1.0, 2.5)
-    >>> typed(int | None)("1")
+    >>> from foresee.recipe import Recipe
+    >>> typed(Recipe, {"iterations": "many"})
     Traceback (most recent call last):
-    TypeError: int expected, got '1'
+    msgspec.ValidationError: Expected `int`, got `str` - at `$.iterations`
     """
-    origin, args = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return lambda value: value
-    if is_dataclass(kind):
-        return _of_fields(kind)
-    if origin is Literal:
-        options = {(type(option), option) for option in args}
-        names = " or ".join(map(repr, args))
-        return lambda value: value if (type(value), value) in options else _misfit(names, value)
-    if origin is UnionType:  # of something and None: there is no other
-        something = typed(args[0])
-        return lambda value: None if value is None else something(value)
-    if origin is dict:
-        return _of_pairs(dict, *args)
-    if origin is tuple and get_origin(args[0]) is tuple and get_args(args[0])[-1] is not Ellipsis:
-        return _of_pairs(tuple, *get_args(args[0]))
-    if origin is tuple:
-        return _of_parts(args[0])
-    leaves = _LEAVES[kind]
-    return lambda value: kind(value) if type(value) in leaves else _misfit(kind, value)
-
-
-def _of_fields(kind: Any) -> Callable[[Any], Any]:
-    readers = {field.name: typed(cast(Hashable, field.type)) for field in fields(kind)}
-    needed = [field.name for field in fields(kind) if field.default is MISSING]
-
-    def read(value: Any) -> Any:
-        found = {}
-        for name, part in _items(value):
-            if name not in readers:
-                raise TypeError(f"unknown field {reprlib.repr(name)}")
-            try:
-                found[name] = readers[name](part)
-            except (ArithmeticError, TypeError, ValueError) as error:
-                raise TypeError(f"{name}: {error}") from None
-        for name in needed:
-            if name not in found:
-                raise TypeError(f"{name}: missing")
-        return kind(**found)
-
-    return read
-
-
-def _of_pairs(whole: Any, key_kind: Any, part_kind: Any) -> Callable[[Any], Any]:
-    key, part = typed(key_kind), typed(part_kind)
-    return lambda value: whole((key(k), part(v)) for k, v in _items(value))
-
-
-def _of_parts(kind: Any) -> Callable[[Any], Any]:
-    part = typed(kind)
-
-    def read(value: Any) -> Any:
-        if type(value) is not list:
-            _misfit("array", value)
-        if kind is int and {int}.issuperset(map(type, value)):  # picks are many: all at once
-            return tuple(value)
-        return tuple(map(part, value))
-
-    return read
-
-
-def _items(value: Any) -> Any:
-    return value.items() if type(value) is dict else _misfit("object", value)
-
-
-def _misfit(kind: Any, value: Any) -> NoReturn:
-    name = kind.__name__ if isinstance(kind, type) else kind
-    raise TypeError(f"{name} expected, got {reprlib.repr(value)}")
+    found = msgspec.convert(value, kind)
+    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    for name, part in value.items():
+        if name not in known:
+            raise TypeError(f"unknown field {reprlib.repr(name)}")
+        if is_dataclass(known[name]):
+            typed(known[name], part)  # type: ignore[arg-type]
+    return found
 
 
 def changes(old: Any, new: Any, name: str = "") -> Iterator[str]:

@@ -45,7 +45,7 @@ class Badge:
         checks.rows_sum_to_one("posterior.point(pool)", probs)
         embeddings = matrix("posterior.embed(pool)", view.posterior.embed, view.pool)
         with tiled.full_precision():
-            return kmeanspp(_Gradients(probs, embeddings), size, rng)
+            return kmeanspp(_Gradients(probs.to(embeddings.device), embeddings), size, rng)
 
 
 class _Gradients:

@@ -21,13 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee.errors import InputError
 from foresee.kernels import elementwise, tiled
 from foresee.strategies.candidates import (
+    at_once,
     check_subsets,
     checked_draws,
     draw_candidates,
@@ -81,9 +82,9 @@ class BatchMell:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         pools = pool_draws(view, order, val)
-        scores = torch.cat([tiled.log_loss_reduction(pool, val).cpu() for pool in pools])
+        scores = torch.cat([tiled.log_loss_reduction(pool, val) for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
-        best = order[np.argsort(-scores.numpy(), kind="stable")[:keep]]
+        best = order[scores.sort(descending=True, stable=True).indices[:keep].cpu().numpy()]
         name = "posterior.predict(pool)"
         short = predicted(name, view.posterior.predict, view.pool[best], len(best))
         pool = checked_draws(name, short)
@@ -137,53 +138,60 @@ class BatchBALD:
 class Beliefs(NamedTuple):
     """What label vectors of a batch would leave: their chances, and a weight for every draw.
 
-    They are all the vectors there are, or else samples, each of the same chance.
+    They are all the vectors there are, and some without a chance, or else samples, each of the same
+    chance. Which of the two is a tensor, too: on a GPU nobody waits to know it.
     """
 
     chance: Float[Tensor, "s"]
     weight: Float[Tensor, "s t"]
-    sampled: bool = False
+    sampled: Bool[Tensor, ""]
 
 
-def prior(pool: Float[Tensor, "n t c"]) -> Beliefs:
-    """Before any label every draw counts the same."""
+def prior(pool: Float[Tensor, "n t c"], vectors: int = 1) -> Beliefs:
+    """Before any label every draw counts the same; all vectors but one are there in name only."""
     t = pool.shape[1]
-    return Beliefs(pool.new_ones(1), pool.new_full((1, t), 1 / t))
+    chance = (torch.arange(vectors, device=pool.device) == 0).to(pool)
+    weight = pool.new_full((vectors, t), 1 / t)
+    return Beliefs(chance, weight, torch.zeros((), dtype=torch.bool, device=pool.device))
 
 
 def after(
     beliefs: Beliefs, probs: Float[Tensor, "t c"], samples: int, rng: np.random.Generator
 ) -> Beliefs:
     """Add a label: all its values as long as there are few enough vectors, else one for each."""
-    possible = int((probs.amax(0) > 0).sum())
-    if not beliefs.sampled:
-        if len(beliefs.chance) * possible <= samples:
-            return every_label(beliefs, probs)
-        rows = _draw(beliefs.chance.expand(samples, -1), rng)
-        beliefs = Beliefs(beliefs.chance.new_full((samples,), 1 / samples), beliefs.weight[rows])
-    joint = beliefs.weight[:, :, None] * probs
-    values = _draw(joint.sum(1), rng)
-    weight = joint[torch.arange(len(joint), device=joint.device), :, values]
-    return Beliefs(beliefs.chance, weight / weight.sum(1, keepdim=True), sampled=True)
+    every, c = every_label(beliefs, probs), probs.shape[1]
+    if len(every.chance) <= samples:
+        return every
+    possible = every.chance > 0
+    sampled = beliefs.sampled | (possible.sum() > samples)
+    # Of those that are samples already each gets one label; else vectors are drawn first.
+    same = torch.arange(samples, device=probs.device) % len(beliefs.chance)
+    rows = torch.where(beliefs.sampled, same, _draw(beliefs.chance.expand(samples, -1), rng))
+    values = _draw((beliefs.weight @ probs)[rows], rng)
+    first = possible.to(torch.int8).argsort(descending=True, stable=True)[:samples]
+    kept = torch.where(sampled, rows * c + values, first)
+    chance = torch.where(sampled, 1 / samples, every.chance[kept])
+    return Beliefs(chance, every.weight[kept], sampled)
 
 
 def every_label(beliefs: Beliefs, probs: Float[Tensor, "t c"]) -> Beliefs:
     """Add a label: all its values, each with its chance."""
-    joint = beliefs.weight[:, :, None] * probs
-    chance = (beliefs.chance[:, None] * joint.sum(1)).flatten()
-    weight = joint.transpose(1, 2).flatten(0, 1)
-    possible = chance > 0
-    chance, weight = chance[possible], weight[possible]
-    return Beliefs(chance / chance.sum(), weight / weight.sum(1, keepdim=True))
+    joint = beliefs.weight[:, None] * probs.T  # [s c t]
+    given = joint.sum(2, keepdim=True)  # [s c 1]
+    chance = (beliefs.chance[:, None] * given[..., 0]).flatten()
+    weight = torch.where(given > 0, joint / given, 1 / len(probs)).flatten(0, 1)
+    return Beliefs(chance / chance.sum(), weight, beliefs.sampled)
 
 
 def target_information(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], beliefs: Beliefs
 ) -> Float[Tensor, "n"]:
     """E_y mean_v I_w(Y_v; Y_i), each in the form that keeps its digits (see `tiled`)."""
-    rows = max(1, _CHUNK // (pool.shape[2] * val.shape[0] * val.shape[2]))
+    rows = max(1, at_once(_CHUNK, pool) // (pool.shape[2] * val.shape[0] * val.shape[2]))
     total = pool.new_zeros(len(pool))
     for chance, weight in zip(beliefs.chance, beliefs.weight, strict=True):
+        if not pool.is_cuda and chance == 0:
+            continue
         parts = [tiled.weighted_information(part, val, weight) for part in pool.split(rows)]
         total += chance * torch.cat(parts)
     return total
@@ -192,7 +200,7 @@ def target_information(
 def divergence(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n t"]:
     """KL(P_it ‖ p̄_i), of every draw from the mean."""
     parts = []
-    for part in pool.split(max(1, _CHUNK // pool[0].numel())):
+    for part in pool.split(max(1, at_once(_CHUNK, pool) // pool[0].numel())):
         relative, mean = tiled.relative(part)
         parts.append((mean[:, None] * elementwise.phi(relative)).sum(2))
     return torch.cat(parts)
@@ -220,20 +228,27 @@ def _greedy(
     gain: Callable[[Beliefs], Tensor],
     samples: int,
     rng: np.random.Generator,
-) -> list[int]:
-    beliefs, picks = prior(pool), list[int]()
+) -> NDArray[np.int64]:
+    beliefs = prior(pool)
     first = gains = gain(beliefs)
-    enough = _EXHAUSTED * float(first.max())
-    while len(picks) < size:
-        gains[picks] = -1
-        if float(gains.max()) < enough:
-            beliefs, gains = prior(pool), first.clone()
-            gains[picks] = -1
-        picks.append(int(gains.argmax()))
-        if len(picks) < size:
-            beliefs = after(beliefs, pool[picks[-1]], samples, rng)
-            gains = gain(beliefs)
-    return picks
+    taken = torch.zeros(len(pool), dtype=torch.bool, device=pool.device)
+    picks: list[Tensor] = []
+    while True:
+        exhausted = gains.masked_fill(taken, -1).max() < _EXHAUSTED * first.max()  # []
+        beliefs = _anew(exhausted, beliefs, pool)
+        gains = torch.where(exhausted, first, gains).masked_fill(taken, -1)
+        picks.append(gains.argmax(0, keepdim=True))
+        if len(picks) == size:
+            return torch.cat(picks).cpu().numpy()
+        taken.index_fill_(0, picks[-1], True)
+        beliefs = after(beliefs, pool[picks[-1]][0], samples, rng)
+        gains = gain(beliefs)
+
+
+def _anew(exhausted: Bool[Tensor, ""], beliefs: Beliefs, pool: Float[Tensor, "n t c"]) -> Beliefs:
+    """Forget all labels where they have told all they can."""
+    new = prior(pool, len(beliefs.chance))
+    return Beliefs(*(torch.where(exhausted, *pair) for pair in zip(new, beliefs, strict=True)))
 
 
 def _pairs(
@@ -270,21 +285,23 @@ def _best_pair(
 ) -> tuple[float, tuple[int, int]]:
     """The highest gain of two points that are not taken, and the two, in their order."""
     left = [i for i in range(len(pool)) if i not in taken]
-    alone = gain(beliefs)
-    best, pair = -1.0, (left[0], left[-1])
+    closed = torch.tensor(taken, dtype=torch.int64, device=pool.device)
+    alone, pairs = gain(beliefs), list[Tensor]()
     for i in left[:-1]:
         # All labels of i: a sampled one would hide what the pair tells.
         both = alone[i] + gain(every_label(beliefs, pool[i]))
-        both[[*taken, i]] = -1
-        if float(both.max()) > best:
-            best, pair = float(both.max()), (i, int(both.argmax()))
-    return best, pair
+        both[: i + 1] = -1  # as a pair has one gain, whoever comes first
+        pairs.append(both.index_fill_(0, closed, -1))
+    best, at = torch.stack(pairs).flatten().max(0)
+    i, j = divmod(int(at), len(pool))
+    return float(best), (left[i], j)
 
 
 def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:
     """Draw one column for each row."""
     cumulative = chance.double().cumsum(1)
-    level = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device) * cumulative[:, -1:]
+    uniform = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device, non_blocking=True)
+    level = uniform * cumulative[:, -1:]
     return torch.searchsorted(cumulative, level, right=True)[:, 0].clamp_max(chance.shape[1] - 1)
 
 

@@ -17,6 +17,7 @@ from foresee.types import Array, View
 CHUNK = 64 << 20
 
 _PART = 4096  # rows that are read at once where a pool must be read first
+_SHARE = 16  # parts of free memory, of which the work on one of them needs several
 
 
 def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) -> None:
@@ -128,8 +129,17 @@ def gathered(parts: Iterator[Tensor], n: int) -> Tensor:
     return whole
 
 
+def at_once(cached: int, like: Tensor) -> int:
+    """How many such numbers to work on: what a CPU's cache holds, or a GPU's free memory allows."""
+    if not like.is_cuda:
+        return cached
+    unused = torch.cuda.memory_reserved(like.device) - torch.cuda.memory_allocated(like.device)
+    free = torch.cuda.mem_get_info(like.device)[0] + unused
+    return max(cached, free // (_SHARE * like.element_size()))
+
+
 def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tensor, "n d"]:
-    """One row of finite numbers for each input, on the CPU, as float32 or float64."""
+    """One row of finite numbers for each input, where they came, as float32 or float64."""
     n = len(inputs)
     if not isinstance(inputs, arrays.Rows):
         return _finite(name, function(inputs), n)
@@ -139,7 +149,7 @@ def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tens
 
 
 def _finite(name: str, values: Any, n: int) -> Float[Tensor, "n d"]:
-    numbers = arrays.tensor(values, name).cpu()
+    numbers = arrays.tensor(values, name)
     if numbers.ndim != 2 or numbers.is_complex() or not bool(numbers.isfinite().all()):
         raise InputError(
             f"{name} must be a finite matrix, one row for each point; got shape "

@@ -6,7 +6,8 @@ from all centres, again and again; that is at most twice the smallest radius.
 
 Distances to the nearest centre only fall, so old ones are upper bounds: while the farthest point of
 a block, whose distances are up to date, beats the bounds of all points outside, it is the farthest
-of all. The others catch up with many centres at once, in one matrix product.
+of all. The others catch up with many centres at once, in one matrix product. Points may lie on a
+GPU: the host sees blocks alone, and waits for them once for many picks.
 """
 
 from dataclasses import dataclass
@@ -51,13 +52,14 @@ class Coreset:
         # ‖x‖² + ‖y‖² − 2 xy cancels less around the mean.
         mean = points.mean(0)
         points = points.sub_(mean).float()
-        labelled = points[:0]
+        far = points.new_full((n,), torch.inf)
+        picks, centres = [0], points[:1]  # without any centre, the first is as far as all
         if view.labelled is not None and len(view.labelled):
-            labelled = (matrix("posterior.embed(labelled)", embed, view.labelled) - mean).float()
+            labelled = matrix("posterior.embed(labelled)", embed, view.labelled).to(mean.device)
+            picks, centres = [], (labelled - mean).float()
         with tiled.full_precision():
-            far = points.new_full((n,), torch.inf)
-            _add_centres(far, points, labelled)
-            return order[_farthest_first(points, far, size)]
+            _add_centres(far, points, centres)
+            return order[_farthest_first(points, far, size, picks)]
 
 
 def _add_centres(
@@ -74,28 +76,28 @@ def _squared(x: Float[Tensor, "i d"], y: Float[Tensor, "j d"]) -> Float[Tensor, 
 
 
 def _farthest_first(
-    points: Float[Tensor, "n d"], far: Float[Tensor, "n"], size: int
+    points: Float[Tensor, "n d"], far: Float[Tensor, "n"], size: int, picks: list[int]
 ) -> NDArray[np.int64]:
-    """Add the farthest point to the centres, ``size`` times. Overwrites ``far``."""
-    picks: list[int] = []
-    while True:
+    """Add the farthest point to the picks until there are ``size``. Overwrites ``far``."""
+    far[picks] = _TAKEN
+    while len(picks) < size:
         fresh = _picks_of_one_block(points, far, size - len(picks))
-        picks += fresh
-        if len(picks) == size:
-            return np.array(picks, dtype=np.int64)
-        _add_centres(far, points, points[fresh])
-        far[fresh] = _TAKEN
+        picks = picks + fresh
+        centres = torch.tensor(fresh, device=far.device)
+        _add_centres(far, points, points[centres])
+        far.index_fill_(0, centres, _TAKEN)
+    return np.array(picks, dtype=np.int64)
 
 
 def _picks_of_one_block(
     points: Float[Tensor, "n d"], far: Float[Tensor, "n"], most: int
 ) -> list[int]:
-    inside = min(BLOCK, len(far))
-    by_bound = np.argpartition(far.numpy(), -inside)
-    block, outside = by_bound[-inside:], by_bound[:-inside]
-    bound = far.numpy()[outside].max(initial=_TAKEN)
-    exact = far.numpy()[block]
-    between = _squared(points[block], points[block]).numpy()
+    largest = far.topk(min(BLOCK + 1, len(far)))
+    inside = largest.indices[:BLOCK].sort().values
+    bound = float(largest.values[BLOCK]) if len(far) > BLOCK else _TAKEN
+    between, exact, block = (
+        x.cpu().numpy() for x in (_squared(points[inside], points[inside]), far[inside], inside)
+    )
     picks: list[int] = []
     while len(picks) < most:
         farthest = exact.argmax()

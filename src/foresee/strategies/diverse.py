@@ -20,7 +20,7 @@ from foresee.strategies.candidates import (
     pool_draws,
     target_draws,
 )
-from foresee.strategies.drawspace import explained, target_root
+from foresee.strategies.drawspace import explained, target_gram
 from foresee.strategies.kmeanspp import RESOLUTION, kmeanspp
 from foresee.strategies.topk import TopK
 from foresee.types import Score, View
@@ -104,14 +104,14 @@ class MeblPlusPlus:
         val = target_draws(view, self.targets, rng)
         fit = max(1, self.memory // (4 * len(order) * val.shape[2]))
         with tiled.full_precision():
-            axes = target_root(val).float()[:, -fit:]
+            axes = tiled.root(target_gram(val)).float()[:, -fit:]
 
         def embedded(probs: Float[Tensor, "k t c"]) -> Float[Tensor, "k c r"]:
             with tiled.full_precision():
                 return explained(probs.float()) @ axes
 
         parts = map(embedded, pool_draws(view, order, val))
-        rows = gathered(parts, len(order)).flatten(1).cpu()
+        rows = gathered(parts, len(order)).flatten(1)
         with tiled.full_precision():
             return order[kmeanspp(_Euclidean(rows), size, rng, from_origin=True)]
 

@@ -6,77 +6,106 @@ for point i and p̄_i [c] their mean over draws (Q_j and q̄_j those for target 
 
     y_i = p̄_i + √p̄_i ⊙ (E_i z + noise)                    z [t] has mean 0 and covariance I
     E_i [c t] = (P_i − p̄_i)ᵀ / √(t p̄_i)                    label i, as far as the draws explain it
-    F Fᵀ [t t] = Σ_j (Q_j − q̄_j)(Q_j − q̄_j)ᵀ / (t m)       the labels to predict
+    S [t t] = Σ_j (Q_j − q̄_j)(Q_j − q̄_j)ᵀ / (t m)         the labels to predict
 
 A batch of labels that are known is felt through W alone:
 
     W [t t], at first I                                   covariance of z given the batch
     M_i [c c] = (1 + ε) I − E_i (I − W) E_iᵀ               covariance of label i given the batch
-    score_i = tr(M_i⁻¹ E_i W F Fᵀ W E_iᵀ)                  by how much label i lowers tr(FᵀWF)
+    H_i [c c] = E_i W S W E_iᵀ                            what label i shares with the targets
+    score_i = tr(M_i⁻¹ H_i)                               by how much label i lowers tr(S W)
     W ← W − K Kᵀ,  K [t c] = W E_iᵀ L⁻ᵀ,  M_i = L Lᵀ       once label i is in the batch
 
-tr(FᵀWF) is the expected Brier loss on the targets, less what no label can change. With W = I and
+tr(S W) is the expected Brier loss on the targets, less what no label can change. With W = I and
 ε = 0 the score is MEBL. (The true M_i has a zero in direction √p̄, but E_i never meets it.)
 
+The other labels follow by what they share with the new one, X = E K and Y = E W S K [c c]:
+
+    M ← M − X Xᵀ,  H ← H − X Yᵀ − Y Xᵀ + X (KᵀSK) Xᵀ
+
+for c²·t operations each, where M and H from W itself, a survey, take c·t².
+
+M only falls. So with R = M⁻¹ as it was some picks ago, and g = tr(R (M_then − M)) < 1,
+
+    tr(R H) ≤ score ≤ tr(R H) / (1 − g):
+
+few labels need more than these two to know that they are not the best.
+
 Scores usually fall as the batch grows, yet a label may gain by another that tells apart what it
-mixes: old scores are no upper bounds. But W and M_i only fall. So while W goes from W₀ to W₁,
+mixes: old scores are no upper bounds. But W falls as well. So while W goes from W₀ to W₁,
 
-    √score_i(W) ≤ √score_i(W₁) + √(λ · tr(M_i(W₁)⁻¹ (M_i(W₀) − M_i(W₁)))),  λ = λ_max(Fᵀ(W₀ − W₁)F),
+    √score_i(W) ≤ √score_i(W₁) + √(λ · tr(M_i(W₁)⁻¹ (M_i(W₀) − M_i(W₁)))),  λ = λ_max(S (W₀ − W₁)),
 
-as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖Fᵀ D Eᵀ M^-½‖ ≤ ‖Fᵀ D^½‖ ‖D^½ Eᵀ M^-½‖.
+as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖S^½ D Eᵀ M^-½‖ ≤ ‖S^½ D^½‖ ‖D^½ Eᵀ M^-½‖.
 
-The code writes E, F, W, M and K as here, for n labels at once where there is an axis n.
+The code writes E, S, W, M, H, K and R as here, for n labels at once where there is an axis n.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from foresee.kernels import tiled
+from foresee.kernels.elementwise import TINY
+from foresee.strategies.candidates import at_once
 
 X = TypeVar("X")
 
 # In place of a score: below all of them.
 TAKEN = -1.0
 
-_MANY = 1 / 8  # of the labels: to renew all costs less than to score these exactly a few times
 _MARGIN = 1.001  # more than the rounding of a score in float32
+_AXES = 256  # of the draws, whose products with all later ones are computed at once
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 
 
 def explained(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n c t"]:
     """E = (P − p̄)ᵀ / √(t p̄)."""
-    deviations, mean = tiled.relative(probs)  # P/p̄ − 1 [n t c], p̄ [n c]
-    scale = (mean / probs.shape[1]).sqrt()
-    return (deviations * scale[:, None]).transpose(1, 2).contiguous()
+    n, t, c = probs.shape
+    E = probs.new_empty(n, c, t)
+    for part in _parts(n, t * c, probs):
+        deviations, mean = _centred(probs[part])
+        E[part] = deviations.mul_(torch.where(mean > TINY, (t * mean).rsqrt(), 0))
+    return E
 
 
-def target_root(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
-    """F, in float64: columns along the principal axes of the targets, the last the largest."""
+def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
+    """S, in float64."""
     m, t, c = val.shape
-    gram = torch.zeros(t, t, dtype=torch.float64, device=val.device)
-    for part in val.split(max(1, _CHUNK // (t * c))):
-        deviations = (part - part.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
-        gram += deviations.T @ deviations
-    return tiled.root(gram / (t * m))
+    S = torch.zeros(t, t, dtype=torch.float64, device=val.device)
+    for part in _parts(m, t * c, val):
+        deviations = _centred(val[part])[0].view(-1, t)
+        for axis in range(0, t, _AXES):  # the other half is the same
+            some = slice(axis, axis + _AXES)
+            S[some, axis:] += deviations[:, some].T @ deviations[:, axis:]
+    return (S.triu() + S.triu(1).T) / (t * m)
 
 
-@dataclass
-class Survey:
-    """All scores, and each M, given a batch that leaves the covariance W.
+def _centred(
+    probs: Float[Tensor, "k t c"],
+) -> tuple[Float[Tensor, "k c t"], Float[Tensor, "k c 1"]]:
+    """(P − p̄)ᵀ and p̄."""
+    rows = probs.mT.contiguous()
+    mean = rows.mean(2, keepdim=True)
+    return rows.sub_(mean), mean
 
-    ``most`` bounds the scores since the survey before.
-    """
 
-    W: Float[Tensor, "t t"]
-    scores: Float[Tensor, "n"]
-    M: Float[Tensor, "n c c"]
-    most: Float[Tensor, "n"]
+def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
+    """Slices of n labels with so many entries each, as many as are worked on at once."""
+    size = max(1, at_once(_CHUNK, like) // entries)
+    return [slice(start, start + size) for start in range(0, n, size)]
+
+
+class Change(NamedTuple):
+    """What a label changes once it is in the batch: K, W S K by the W before, and KᵀSK."""
+
+    K: Float[Tensor, "t c"]
+    WSK: Float[Tensor, "t c"]
+    KSK: Float[Tensor, "c c"]
 
 
 class Labels:
@@ -85,134 +114,115 @@ class Labels:
     def __init__(
         self,
         E: Float[Tensor, "n c t"],
-        F: Float[Tensor, "t t"],
+        S: Float[Tensor, "t t"],
         noise: float,
         executor: Executor | None = None,
     ) -> None:
-        self.E, self.F, self.noise, self.executor = E, F, noise, executor
+        self.E, self.S, self.noise, self.executor = E, S, noise, executor
         self.M_at_first = (1 + noise) * torch.eye(E.shape[1], dtype=E.dtype, device=E.device)
 
-    def shared_by(self, executor: Executor) -> "Labels":
-        """The same, to be worked on by these threads."""
-        return Labels(self.E, self.F, self.noise, executor)
-
-    def nothing_known(self) -> Float[Tensor, "t t"]:
-        """W before the first label."""
-        return torch.eye(len(self.F)).to(self.F)
-
-    def some(self, which: Tensor | slice) -> "Labels":
-        """Those at these positions."""
-        return Labels(self.E[which], self.F, self.noise, self.executor)
-
-    def map(self, work: Callable[[slice], X]) -> list[X]:
-        """Work on slices of all of them, of few enough to stay in the cache."""
-        n, c, t = self.E.shape
-        size = max(1, _CHUNK // (c * t))
-        parts = [slice(start, start + size) for start in range(0, n, size)]
+    def map(self, work: Callable[[slice], X], n: int) -> list[X]:
+        """Work on slices of n labels, each of few enough to stay in the cache."""
+        parts = _parts(n, self.E[0].numel(), self.E)
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
-    def factors(self, W: Float[Tensor, "t t"]) -> Float[Tensor, "t 2*t"]:
-        """W F and a square root of I − W, side by side: all that `given` needs to know of W."""
-        return torch.cat([W @ self.F, tiled.root(self.nothing_known() - W)], 1).to(self.E)
+    def change(self, which: Int[Tensor, "1"], W: Float[Tensor, "t t"]) -> Change:
+        """What this label changes. In float64."""
+        E = self.E[which][0].double()  # [c t]
+        EW = E @ W  # [c t]
+        M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [c c]
+        L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
+        K = torch.linalg.solve_triangular(L, EW, upper=False).T  # [t c]
+        SK = self.S @ K  # [t c]
+        return Change(K, W @ SK, K.T @ SK)
 
-    def given(
-        self, factors: Float[Tensor, "t 2*t"]
-    ) -> tuple[Float[Tensor, "n c t"], Float[Tensor, "n c c"]]:
-        """E W F and M, given a batch."""
+    def survey(
+        self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
+    ) -> "Survey":
+        """All labels, given a batch that leaves W and has taken some; None: given nothing."""
+        n, unknown = len(self.E), torch.eye(len(self.S)).to(self.S)
+        if W is None or taken is None:
+            W, taken = unknown, torch.zeros(n, dtype=torch.bool, device=self.E.device)
+            H, M = self._between(self.S), self.M_at_first.expand(n, -1, -1).clone()
+        else:
+            H, M = self._between(W @ self.S @ W), self.M_at_first - self._between(unknown - W)
+        R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
+        return Survey(self.E, H, M, R, W.clone(), taken.clone())
+
+    def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n c c"]:
+        """E A Eᵀ."""
+        c, t = self.E.shape[1:]
+        A = A.to(self.E)
+
+        def product(part: slice) -> Tensor:
+            E = self.E[part]  # [k c t]
+            return (E.view(-1, t) @ A).view(-1, c, t) @ E.mT  # [k c c]
+
+        return torch.cat(self.map(product, len(self.E)))
+
+    def most(
+        self, before: "Survey", after: "Survey", changes: Sequence[Change]
+    ) -> Float[Tensor, "n"]:
+        """Bounds of the scores between two surveys, during these changes."""
+        K = torch.cat([change.K for change in changes], 1)  # W₀ − W₁ = K Kᵀ
+        largest = float(torch.linalg.eigvalsh(K.T @ self.S @ K)[-1].clamp_min(0))  # λ
+        shared = _trace(after.R, before.M - after.M).clamp_min_(0)  # [n]
+        return (after.least().sqrt() + (largest * shared).sqrt()) ** 2 * _MARGIN
+
+
+@dataclass
+class Survey:
+    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, W, and who is in the batch."""
+
+    E: Float[Tensor, "n c t"]
+    H: Float[Tensor, "n c c"]
+    M: Float[Tensor, "n c c"]
+    R: Float[Tensor, "n c c"]
+    W: Float[Tensor, "t t"]
+    taken: Bool[Tensor, "n"]
+
+    def some(self, which: Tensor | slice) -> "Survey":
+        """Those at these positions, to be followed apart from the others."""
+        H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
+        return Survey(self.E[which], H, M, R, self.W.clone(), taken)
+
+    def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
+        """Add a label to the batch: one of these, or (None) another, when W need not follow."""
+        if pick is not None:
+            self.taken.index_fill_(0, pick, True)
+            self.W.addmm_(change.K, change.K.T, alpha=-1)
         n, c, t = self.E.shape
-        both = (self.E.view(-1, t) @ factors).view(n, c, 2 * t)
-        EWF, learnt = both[..., :t], both[..., t:]  # learnt learntᵀ = E (I − W) Eᵀ
-        return EWF, self.M_at_first - learnt @ learnt.mT
+        both = self.E.view(-1, t) @ torch.cat([change.K, change.WSK], 1).to(self.E)  # [n·c 2c]
+        X, Y = both.view(n, c, 2, c).unbind(2)  # [n c c] both
+        half = X @ (Y - X @ (change.KSK / 2).to(Y)).mT  # [n c c]
+        self.H -= half + half.mT
+        self.M -= X @ X.mT
 
-    def gain(self, which: int, W: Float[Tensor, "t t"]) -> Float[Tensor, "t c"]:
-        """K: label ``which`` lowers W by K Kᵀ. In float64."""
-        E = self.E[which].double()  # [c t]
-        M = self.M_at_first.double() - E @ E.T + E @ W @ E.T  # [c c]
-        return torch.linalg.solve_triangular(torch.linalg.cholesky(M), E @ W, upper=False).T
+    def least(self) -> Float[Tensor, "n"]:
+        """tr(R H): the scores or, where R is old, less."""
+        return _trace(self.R, self.H).clamp_min_(0).masked_fill_(self.taken, 0)
 
-    def survey(self, W: Float[Tensor, "t t"], before: Survey | None = None) -> Survey:
-        """Score all labels."""
-        n, c, _ = self.E.shape
-        survey = Survey(W, *(self.E.new_zeros(n, *shape) for shape in ((), (c, c), ())))
-        factors = self.factors(W)
-        largest = 0.0  # λ
-        if before:
-            fall = self.F.T @ (before.W - W) @ self.F  # [t t]
-            largest = float(torch.linalg.eigvalsh(fall)[-1].clamp_min(0))
+    def scores(self, bound: Float[Tensor, "1"] | None = None) -> Float[Tensor, "n"]:
+        """Scores of all that may reach the bound (None: that may be the best), or else less.
 
-        def score(part: slice) -> None:
-            EWF, M = self.some(part).given(factors)  # [k c t], [k c c]
-            inverse = torch.linalg.inv(M)  # [k c c]
-            scores = _scores(inverse, EWF)  # [k]
-            survey.scores[part], survey.M[part] = scores, M
-            if before:
-                shared = (inverse * (before.M[part] - M)).sum((1, 2)).clamp_min_(0)  # [k]
-                survey.most[part] = (scores.sqrt() + (largest * shared).sqrt()) ** 2 * _MARGIN
-
-        self.map(score)
-        return survey
+        TAKEN for those in the batch.
+        """
+        scores = self.least()
+        which: Tensor | slice = slice(None)
+        if not scores.is_cuda:  # where to invert all is faster than to wait for an answer
+            room = 1 - self.M.shape[1] + _trace(self.R, self.M)  # 1 − g [n]
+            most = _MARGIN * scores / room.clamp_max(1)
+            reach = (room <= 0) | (most >= (scores.max() if bound is None else bound))
+            which = (reach & ~self.taken).nonzero()[:, 0]
+        self.R[which] = _inverse(self.M[which])
+        scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
+        return scores.masked_fill_(self.taken, TAKEN)
 
 
-class Followed:
-    """Scores of some labels while the batch grows.
-
-    In units in which M was I at the start,
-
-        M = I − G,  score = tr(M⁻¹ H),  H = E W F Fᵀ W Eᵀ,
-
-    and as G ⪰ 0 grows from zero, tr(H) ≤ score ≤ tr(H) / (1 − ‖G‖): few labels need more than
-    these bounds, ``least`` and ``most``. When many do, the units are renewed.
-    """
-
-    def __init__(self, labels: Labels, factors: Float[Tensor, "t 2*t"]) -> None:
-        self.E = labels.E
-        self.EWF, M = labels.given(factors)
-        self.taken: list[int] = []
-        self._renew(M)
-
-    def _renew(self, M: Float[Tensor, "n c c"]) -> None:
-        L = torch.linalg.cholesky(M)  # [n c c]
-        units = torch.linalg.solve_triangular(L, torch.eye(M.shape[1]).to(M), upper=False)  # L⁻¹
-        self.E, self.EWF = units @ self.E, units @ self.EWF  # [n c t] both
-        self.G = torch.zeros_like(M)
-        self._bound()
-
-    def add(self, K: Float[Tensor, "t c"], KF: Float[Tensor, "c t"]) -> None:
-        """Lower W by K Kᵀ; ``KF`` is KᵀF."""
-        n, c, t = self.E.shape
-        EK = self.E.view(-1, t) @ K  # [n·c c]
-        self.EWF.view(-1, t).addmm_(EK, KF, alpha=-1)  # E (W − K Kᵀ) F
-        EK = EK.view(n, c, -1)
-        self.G.baddbmm_(EK, EK.mT)
-        self._bound()
-
-    def _bound(self) -> None:
-        self.least = torch.linalg.vector_norm(self.EWF.flatten(1), dim=1).square_()  # tr(H) [n]
-        room = 1 - torch.linalg.vector_norm(self.G.flatten(1), dim=1)  # [n]
-        self.most = torch.where(room > 0, _MARGIN * self.least / room, torch.inf)  # [n]
-        self.least[self.taken] = self.most[self.taken] = TAKEN
-
-    def best(self) -> tuple[int, float]:
-        """Position and score of the best label; it is taken."""
-        which, scores = self.scores_from(self.least.max())
-        first = int(scores.argmax())  # of equals
-        self.taken.append(int(which[first]))
-        return self.taken[-1], float(scores[first])
-
-    def scores_from(self, bound: float | Tensor) -> tuple[Tensor, Float[Tensor, "k"]]:
-        """Positions of all labels whose score may reach this bound [k], and their scores [k]."""
-        which = (self.most >= bound).nonzero()[:, 0]
-        if len(which) > len(self.E) * _MANY:
-            self._renew(torch.eye(self.G.shape[1]).to(self.G) - self.G)
-            which = (self.most >= bound).nonzero()[:, 0]
-        return which, self.scores(which)
-
-    def scores(self, which: Tensor) -> Float[Tensor, "k"]:
-        """Return the scores of the labels at these positions [k]."""
-        M = torch.eye(self.G.shape[1]).to(self.G) - self.G[which]  # [k c c]
-        return _scores(torch.linalg.inv(M), self.EWF[which])
+def _inverse(M: Float[Tensor, "k c c"]) -> Float[Tensor, "k c c"]:
+    return torch.linalg.inv_ex(M).inverse
 
 
-def _scores(inverse: Float[Tensor, "k c c"], EWF: Float[Tensor, "k c t"]) -> Float[Tensor, "k"]:
-    """tr(M⁻¹ (E W F)(E W F)ᵀ)."""
-    return (inverse * (EWF @ EWF.mT)).sum((1, 2)).clamp_min_(0)
+def _trace(A: Float[Tensor, "k c c"], B: Float[Tensor, "k c c"]) -> Float[Tensor, "k"]:
+    """tr(A B), both symmetric."""
+    return (A * B).sum((1, 2))

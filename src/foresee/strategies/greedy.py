@@ -1,27 +1,28 @@
 """Greedy conditioning: a batch of labels that together tell most about the targets.
 
 Of all labels, add the one with the highest score given those before, again and again (see
-`drawspace` for the equations: E_i [c t] is a label, F [t t] the targets, W [t t] what the batch
+`drawspace` for the equations: E_i [c t] is a label, S [t t] the targets, W [t t] what the batch
 leaves unknown, and score_i the fall of the expected Brier loss on the targets).
 
-To score all n labels after every pick costs n·c·t² each time. As a label may gain by another, old
-scores are no upper bounds, and a lazy greedy that trusts them would be wrong. But a bound holds
-between two surveys of all scores, one before some picks and one after. Hence the plan:
+To follow all n labels from pick to pick costs n·c²·t a pick, and a survey, which scores all anew,
+n·c·t². Where picks are few for so many draws, or labels are few, or on a GPU, all are followed. As
+a label may gain by another, old scores are no upper bounds, and a lazy greedy that trusts them
+would be wrong. But a bound holds between two surveys, one before some picks and one after. Hence
+the plan where picks are many:
 
     1. make a few picks among the ``BLOCK`` best labels of the last survey only
     2. survey: score all labels once, which bounds what each was worth during these picks
     3. follow those outside the block whose bound is above a pick, from pick to pick
     4. keep the picks up to the first one that any of them would have beaten
-
-Where the labels are few, all are followed, and no bound of this kind is needed.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from foresee.strategies.candidates import (
     pool_draws,
     target_draws,
 )
-from foresee.strategies.drawspace import TAKEN, Followed, Labels, explained, target_root
+from foresee.strategies.drawspace import Change, Labels, Survey, explained, target_gram
 from foresee.types import View
 
 # Candidates among which a run of picks is made.
@@ -43,6 +44,9 @@ BLOCK = 512
 FEW = 1024
 # Picks of the longest run.
 STEPS = 64
+
+_SURVEYS = 4  # that cost less than those that a lazy batch needs
+_FALL = 0.1  # of scores, after which a survey makes up for the rounding of H
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,14 @@ class GreedyConditioning:
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
             and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls
-            by at most λ_max(FFᵀ) Σ_r ‖E_r‖². Memory holds n · classes · (t + 2 classes) numbers.
+            by at most λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 6 classes) numbers.
         noise: ε, the share of a label's variance that is error. A second copy of a point whose
             label is certain given the draw is worth ε/2 of the first, and is taken only where
             nothing else is worth more.
 
     The noise also says what happens when the batch has exhausted the draws, whose rank is below t:
     W does not vanish but tends to ε (Σ EᵀE)⁻¹, summed over the batch, and the picks go on as an
-    experiment designed to keep tr(FᵀWF) small (A-optimality). Starting anew from W = I instead
+    experiment designed to keep tr(SW) small (A-optimality). Starting anew from W = I instead
     repeats what is known: on digits that was no better than chance, and this was. Equal scores are
     ordered at random.
 
@@ -90,17 +94,17 @@ class GreedyConditioning:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         with tiled.full_precision():
-            F = target_root(val)
+            S = target_gram(val)
         whole: list[Tensor] = []  # MEBL with all classes told apart, of each chunk [k]
 
         def rows() -> Iterator[Float[Tensor, "k c t"]]:
             for probs in pool_draws(view, order, val):
                 if probs.shape[2] > self.classes:
-                    whole.append(_mebl(probs, F))
+                    whole.append(_mebl(probs, S))
                 yield explained(coarsened(probs, self.classes))
 
-        labels = Labels(gathered(rows(), len(order)), F, self.noise)
-        first = [int(torch.cat(whole).argmax())] if whole else []
+        labels = Labels(gathered(rows(), len(order)), S, self.noise)
+        first = torch.cat(whole).argmax(0, keepdim=True) if whole else None
         with tiled.full_precision():
             return order[_select(labels, size, first)]
 
@@ -115,61 +119,65 @@ def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t
     return torch.cat([ordered[..., : classes - 1], rest], 2)
 
 
-def _mebl(probs: Float[Tensor, "n t c"], F: Float[Tensor, "t t"]) -> Float[Tensor, "n"]:
+def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tensor, "n"]:
+    E = explained(probs)  # [n c t]
     with tiled.full_precision():
-        return (explained(probs) @ F.to(probs)).square().sum((1, 2))
+        return ((E @ S.to(E)) * E).sum((1, 2))
 
 
-def _select(labels: Labels, size: int, first: Sequence[int] = ()) -> NDArray[np.int64]:
-    """Pick ``size`` labels, of which the first are given."""
-    picks, W = list(first), labels.nothing_known()
-    for pick in first:
-        K = labels.gain(pick, W)
-        W = W - K @ K.T
-    threads = torch.get_num_threads()
-    if len(labels.E) <= FEW:
-        _pick_among_few(labels, size, picks, W)
-    elif threads == 1:
-        for _ in _pick_among_many(labels, size, picks, W):
-            pass
-    else:
-        # Threads that work apart: torch's own wait for each other after every small product.
-        shared = labels.shared_by(tiled.one_core_each(threads))
-        runs = _pick_among_many(shared, size, picks, W)
-        while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
-            pass
+def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) -> NDArray[np.int64]:
+    """Pick ``size`` labels, of which the first may be given."""
+    n, c, t = labels.E.shape
+    first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
+    survey = labels.survey()
+    for pick in first[:, None]:
+        survey.add(labels.change(pick, survey.W), pick)
+    if labels.E.is_cuda or n <= FEW or c * size <= _SURVEYS * t:
+        return _follow_all(labels, size, first, survey)
+    picks, threads = first.tolist(), torch.get_num_threads()
+    if threads > 1:  # apart: torch's own wait for each other after every small product
+        labels.executor = tiled.one_core_each(threads)
+    runs = _pick_lazily(labels, size, picks, survey)
+    while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
+        pass
     return np.array(picks, dtype=np.int64)
 
 
-def _pick_among_few(labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"]) -> None:
-    left = np.delete(np.arange(len(labels.E)), picks)
-    while len(picks) < size:
-        run = _run(labels.some(torch.from_numpy(left)), W, min(STEPS, size - len(picks)))
-        picks += left[run.picks].tolist()
-        left = np.delete(left, run.picks)
-        W = run.Ws[-1]
+def _follow_all(
+    labels: Labels, size: int, first: Int[Tensor, "k"], survey: Survey
+) -> NDArray[np.int64]:
+    """Run after run among all labels; on a GPU nothing waits for a single pick."""
+    c, t = labels.E.shape[1:]
+    steps = min(STEPS // 4, max(1, t // c))  # t // c labels may tell all that t draws know
+    runs, best = [first], None
+    for start in range(len(first), size, steps):
+        run = _run(labels, survey, min(steps, size - start))
+        runs.append(run.picks)
+        best = run.scores[0] if best is None else best
+        if bool(run.scores[-1] < _FALL * best):
+            survey, best = labels.survey(survey.W, survey.taken), None
+    return torch.cat(runs).cpu().numpy()
 
 
-def _pick_among_many(
-    labels: Labels, size: int, picks: list[int], W: Float[Tensor, "t t"]
-) -> Iterator[int]:
+def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> Iterator[int]:
     """Run after run, as in the plan above; yields how many picks of a run were kept."""
     n = len(labels.E)
-    now = labels.survey(W)
-    now.scores[picks] = TAKEN
     steps = 8
     while len(picks) < size:
         steps = min(steps, size - len(picks), BLOCK)
-        block = now.scores.topk(min(BLOCK, n - len(picks))).indices.sort().values
-        run = _run(labels.some(block), now.W, steps)
-        later = labels.survey(run.Ws[-1], now)
-        rivals = later.most > min(run.scores)
-        rivals[picks], rivals[block] = False, False
+        block = now.scores().topk(min(BLOCK, n - len(picks))).indices.sort().values  # [k]
+        run = _run(labels, now.some(block), steps, block)
+        later = labels.survey(_after(run.changes, now.W), now.taken)
+        rivals = labels.most(now, later, run.changes) > run.scores.min()  # [n]
+        rivals[block] = False
+        rivals &= ~now.taken
         followed = int(rivals.sum())
-        kept = _unbeaten(labels.some(rivals.nonzero()[:, 0]), now.W, run) if followed else steps
-        picks += block[run.picks[:kept]].tolist()
-        now = later if kept == steps else labels.survey(run.Ws[kept - 1])
-        now.scores[picks] = TAKEN
+        kept = _unbeaten(labels, now.some(rivals.nonzero()[:, 0]), run) if followed else steps
+        if kept < steps:
+            later = labels.survey(_after(run.changes[:kept], now.W), now.taken)
+        now = later
+        now.taken[run.picks[:kept]] = True
+        picks += run.picks[:kept].tolist()
         # To score all costs as much as to follow all through some 7 picks: spend alike on both.
         if kept < steps or followed * steps > 12 * n:
             steps = max(1, steps // 2)
@@ -178,46 +186,44 @@ def _pick_among_many(
         yield kept
 
 
-@dataclass
-class _Run:
-    """Picks, one after the other: positions, scores, what each changed (K and KᵀF), and W after."""
-
-    picks: list[int]
-    scores: list[float]
-    changes: list[tuple[Float[Tensor, "t c"], Float[Tensor, "c t"]]]
-    Ws: list[Float[Tensor, "t t"]]
+def _after(changes: Sequence[Change], W: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
+    """W once these labels are in the batch."""
+    K = torch.cat([change.K for change in changes], 1)
+    return W - K @ K.T
 
 
-def _run(labels: Labels, W: Float[Tensor, "t t"], steps: int) -> _Run:
-    """Pick the best label, ``steps`` times."""
-    followed = Followed(labels, labels.factors(W))
-    run = _Run([], [], [], [])
-    while True:
-        pick, score = followed.best()
-        K = labels.gain(pick, W)
-        W = W - K @ K.T
-        run.picks.append(pick)
-        run.scores.append(score)
-        run.changes.append((K.to(labels.E), (K.T @ labels.F).to(labels.E)))
-        run.Ws.append(W)
-        if len(run.picks) == steps:
-            return run
-        followed.add(*run.changes[-1])
+class _Run(NamedTuple):
+    """Picks, one after the other: positions, scores, and what each changed."""
+
+    picks: Int[Tensor, "k"]
+    scores: Float[Tensor, "k"]
+    changes: list[Change]
 
 
-def _unbeaten(labels: Labels, W: Float[Tensor, "t t"], run: _Run) -> int:
-    """How many picks of a run, at least one, are made before one of these labels scores higher.
+def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | None = None) -> _Run:
+    """Pick the best label of a survey, ``steps`` times; the survey is of all, or of a block."""
+    picks, scores, changes = list[Tensor](), list[Tensor](), list[Change]()
+    for _ in range(steps):
+        score, pick = survey.scores().max(0, keepdim=True)  # [1] both; of equals the first
+        scores.append(score)
+        picks.append(pick if block is None else block[pick])
+        changes.append(labels.change(picks[-1], survey.W))
+        survey.add(changes[-1], pick)
+    return _Run(torch.cat(picks), torch.cat(scores), changes)
+
+
+def _unbeaten(labels: Labels, rivals: Survey, run: _Run) -> int:
+    """How many picks of a run, at least one, are made before one of the rivals scores higher.
 
     The first pick was the best of all.
     """
-    factors = labels.factors(W)
 
     def unbeaten_by(part: slice) -> int:
-        followed = Followed(labels.some(part), factors)
+        followed = rivals.some(part)
         for step in range(1, len(run.picks)):
-            followed.add(*run.changes[step - 1])
-            if (followed.scores_from(run.scores[step])[1] > run.scores[step]).any():
+            followed.add(run.changes[step - 1])
+            if (followed.scores(run.scores[step]) > run.scores[step]).any():
                 return step
         return len(run.picks)
 
-    return min(labels.map(unbeaten_by))
+    return min(labels.map(unbeaten_by, len(rivals.E)))

@@ -1,7 +1,8 @@
 """k-means++: points far apart, each drawn by its squared distance to the nearest one before.
 
 D² only falls, so old values serve to propose points; accepted with chance D²(now) / D²(old), they
-follow the exact law, and all points catch up with many picks at once, in one matrix product.
+follow the exact law, and all points catch up with many picks at once, in one matrix product. Points
+may lie on a GPU: the host sees proposals alone, and waits for them once for many picks.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
+
+from foresee.strategies.candidates import at_once
 
 # Points proposed from the same D²; those accepted are then taken into account together.
 PROPOSALS = 64
@@ -37,7 +40,7 @@ def approach(
 ) -> None:
     """Lower ``far`` to the distance to the nearest of k centres, a tile of all pairs at a time."""
     columns = max(1, min(k, _COLUMNS))
-    rows = _TILE // columns
+    rows = max(1, at_once(_TILE, far) // columns)
     for j in range(0, k, columns):
         for i in range(0, len(far), rows):
             tile = far[i : i + rows]
@@ -53,7 +56,9 @@ def kmeanspp(
     The first is drawn uniformly, or, with the origin for a pick that comes for free, ∝ its square.
     """
     n = len(vectors.squares)
-    nearest = vectors.squares.cpu() if from_origin else torch.full((n,), torch.inf)
+    nearest = vectors.squares.clone()
+    if not from_origin:
+        nearest.fill_(torch.inf)
     picks = fresh = rng.integers(n, size=0 if from_origin else 1)
     while len(picks) < size:
         if len(fresh):
@@ -63,25 +68,27 @@ def kmeanspp(
             others = np.setdiff1d(np.arange(n), picks)
             fresh = rng.choice(others, size - len(picks), replace=False)
         else:
-            fresh = _draw(nearest.numpy(), vectors, rng)[: size - len(picks)]
+            fresh = _draw(nearest, vectors, rng)[: size - len(picks)]
         picks = np.append(picks, fresh)
     return picks
 
 
-def _add_centres(nearest: Float[Tensor, "n"], vectors: Vectors, centres: NDArray[np.int64]) -> None:
+def _add_centres(nearest: Float[Tensor, "n"], vectors: Vectors, fresh: NDArray[np.int64]) -> None:
+    centres = torch.from_numpy(fresh).to(nearest.device)
     approach(nearest, len(centres), lambda i, j: vectors.squared(i, centres[j]))
-    nearest[centres] = 0
+    nearest.index_fill_(0, centres, 0)
 
 
 def _draw(
-    stale: NDArray[np.float32], vectors: Vectors, rng: np.random.Generator
+    stale: Float[Tensor, "n"], vectors: Vectors, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw a few points, each ∝ D² given those before; the first proposal is always accepted."""
-    cumulative = np.cumsum(stale, dtype=np.float64)
-    levels = rng.random(PROPOSALS) * cumulative[-1]
-    proposals = np.searchsorted(cumulative, levels, side="right")  # never one with D² = 0
-    between = vectors.squared(proposals, proposals).numpy()
-    current = stale[proposals]
+    """Draw a few points, each ∝ D² given those before; some proposal is nearly always accepted."""
+    cumulative = stale.cumsum(0, dtype=torch.float64)
+    levels = torch.from_numpy(rng.random(PROPOSALS)).to(stale.device) * cumulative[-1]
+    which = torch.searchsorted(cumulative, levels, right=True).clamp_max(len(stale) - 1)
+    proposals, current, between = (
+        x.cpu().numpy() for x in (which, stale[which], vectors.squared(which, which))
+    )
     needed = rng.random(PROPOSALS) * current
     accepted: list[int] = []
     for k, proposal in enumerate(proposals):
@@ -89,4 +96,4 @@ def _draw(
             accepted.append(proposal)
             np.minimum(current, between[k], out=current)
             current[proposals == proposal] = 0
-    return np.array(accepted)
+    return np.array(accepted, dtype=np.int64)

@@ -146,14 +146,13 @@ def download(name: str, root: Path | str) -> None:
 
 
 def _fetch(name: str, root: Path) -> None:
+    package = import_module("torchvision.datasets" if name in _TORCHVISION else "wilds")
+    root.mkdir(parents=True, exist_ok=True)
     if name in _TORCHVISION:
-        dataset = getattr(import_module("torchvision.datasets"), _TORCHVISION[name])
-        root.mkdir(parents=True, exist_ok=True)
+        dataset = getattr(package, _TORCHVISION[name])
         for part in ("train", "test"):
             which = {"split": part} if name == "svhn" else {"train": part == "train"}
             dataset(str(root), download=True, **which)
     else:
-        wilds = import_module("wilds")
-        root.mkdir(parents=True, exist_ok=True)
         version = FILES[name][0].path.partition("_v")[2]
-        wilds.get_dataset(name, version=version, root_dir=str(root), download=True)
+        package.get_dataset(name, version=version, root_dir=str(root), download=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from foresee.types import Task
 
 PARTS = ("seed", "val", "pool", "test")
 _CHUNK = 64 << 20  # bytes of images looked at at once
+_CONTENT: Any = dict[str, str | int | list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +75,10 @@ class Split:
         if not Path(path).is_file():
             raise InputError(f"there is no split {path}: check the path, or write it first")
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = {part: _whole(content[part]) for part in PARTS}
-            return cls(str(content["dataset"]), int(content["size"]), **rows)
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            content = msgspec.json.decode(Path(path).read_bytes(), type=_CONTENT)
+            rows = {part: np.array(content[part], np.int64) for part in PARTS}
+            return cls(content["dataset"], content["size"], **rows)
+        except (KeyError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{path} holds no split ({error!s}): it is damaged; write it again"
             ) from error
@@ -206,10 +208,3 @@ def _check_enough(images: Images, wanted: Experiment, there: int, needed: int, o
             f"(n_seed = {wanted.n_seed}, n_val = {wanted.n_val}, n_pool = {wanted.n_pool}, n_test ="
             f" {wanted.n_test}): ask for {needed - there} fewer"
         )
-
-
-def _whole(values: Any) -> NDArray[np.int64]:
-    rows = np.array(values)
-    if rows.size and rows.dtype.kind != "i":
-        raise ValueError(f"rows must be whole numbers, got {rows.dtype}")
-    return rows.astype(np.int64)

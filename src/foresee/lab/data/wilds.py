@@ -127,7 +127,12 @@ def _read(name: str, folder: Path) -> _Table:
     for row, fields in enumerate(_columns(path, columns)):
         values = dict(zip(columns, fields, strict=True))
         domain, answer = values[layout.domain], values[layout.label]
-        _check_domain(path, row, domain, layout)
+        expected = (*layout.source, *layout.target)
+        if domain not in expected:
+            raise InputError(
+                f"{path}, row {row}: {layout.domain} must be one of {', '.join(expected)}, got "
+                f"{domain!r}: get the file again"
+            )
         images.append(layout.image.format(row=row, **values))
         answers.append(answer)
         source.append(domain in layout.source)
@@ -168,15 +173,6 @@ def _columns(path: Path, names: list[str]) -> Iterator[list[str]]:
                 yield [row[place] for place in places]
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as CSV ({error}): get it again") from error
-
-
-def _check_domain(path: Path, row: int, value: str, layout: Layout) -> None:
-    expected = (*layout.source, *layout.target)
-    if value not in expected:
-        raise InputError(
-            f"{path}, row {row}: {layout.domain} must be one of {', '.join(expected)}, got "
-            f"{value!r}: get the file again"
-        )
 
 
 def _classes(name: str, folder: Path, answers: set[str]) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from PIL import Image
 
 from foresee.errors import InputError
-from foresee.lab.experiment import Experiment
+from foresee.lab.experiment import Experiment, Round
 from foresee.lab.report import health, measures, published, statistics
 from foresee.lab.report.light import Light, light
 from foresee.lab.report.measures import ACCURACY, COST, GAIN, METRICS, PROMISED, REMAINING
-from foresee.lab.store import Trial
+from foresee.lab.store import Skip, Trial, refuse
 
 _CLASSES = 100_000
 _SIZE = 2**53  # larger ones are not whole numbers any more once they are floats
@@ -153,6 +153,11 @@ class Study:
         return health.unhealthy(self.all, self.experiment.classes)
 
     @cached_property
+    def restarted(self) -> list[tuple[Trial, Round]]:
+        """Rounds that trained a second network, as the first never left its plateau."""
+        return health.restarted(self.all)
+
+    @cached_property
     def fit(self) -> float | None:
         """Median train accuracy of all rounds; None where it was not recorded."""
         return health.fit(self.all)
@@ -167,14 +172,6 @@ class Study:
             for method, trials in self.trials.items()
         }
         return {method: by_seed for method, by_seed in found.items() if by_seed}
-
-
-Skip = Callable[[InputError], object]
-
-
-def refuse(problem: InputError) -> None:
-    """Leave nothing out."""
-    raise problem
 
 
 def studies(trials: Iterable[Trial], skip: Skip = refuse) -> list[Study]:
