@@ -12,6 +12,7 @@ from PIL import Image
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
+from foresee.lab.paper import experiment
 
 TABLE = """name = "toy"
 
@@ -136,6 +137,25 @@ def test_the_digest_is_of_what_is_read_not_of_where_it_lies(folder):
     arrays = dict(np.load("sub/other.npz"))
     np.savez("sub/other.npz", **{**arrays, "y": arrays["y"][::-1]})
     assert read().experiments[0].own.digest != before
+
+
+def test_the_digest_is_of_texts_and_domains_too():
+    texts, labels = np.array(["a", "b"], dtype=object), np.array([0, 1])
+    plain = own.Data("t", texts, labels, ("x", "y"))
+    others = [
+        own.Data("t", np.array(["a", "c"], dtype=object), labels, ("x", "y")),
+        own.Data("t", np.array(["ab", ""], dtype=object), labels, ("x", "y")),
+        own.Data("t", texts, labels, ("x", "y"), np.array(["n", "s"])),
+        own.Data("t", texts, labels, ("x", "y"), np.array(["s", "n"])),
+        own.Data("t", texts, labels, ("x", "z")),
+    ]
+    assert len({data.digest for data in (plain, *others)}) == 6
+
+
+def test_headers_of_sets_by_name_have_no_entry_for_data_of_ones_own():
+    known = experiment("digits", shift=True)
+    values = store.configuration(known, methods.method("Random", known, (0.5,), (0.5,)), 0)
+    assert "own" not in values["experiment"]
 
 
 def test_settings_draw_from_where_they_should(folder):
