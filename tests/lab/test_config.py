@@ -170,7 +170,7 @@ def test_where_the_target_is_narrow_all_else_is_drawn_from_what_is_left():
 WRONG = {
     "no table": ("[sizes]", "[size]", 11, "the file has no key 'size': did you mean sizes?"),
     "a key": ("n_seed = 12", "n_seeds = 12", 12, "[sizes] has no key 'n_seeds': did you mean"),
-    "a type": ("n_pool = 40", 'n_pool = "40"', 13, "sizes.n_pool: int expected, got '40'"),
+    "a type": ("n_pool = 40", 'n_pool = "40"', 13, "sizes.n_pool: Expected `int`, got `str`"),
     "a size": ("n_val = 10", "n_val = 0", 14, "sizes.n_val must be positive, got 0"),
     "missing": ("n_test = 20\n", "", 11, "sizes.n_test is missing: add it under [sizes]"),
     "too many": ("n_pool = 40", "n_pool = 4000", 13, "noshift: toy has 200 rows in all, and 4042"),
