@@ -1,7 +1,7 @@
 """What an NVIDIA GPU makes of foresee, beside its ceilings and plain torch.
 
     python benchmarks/gpu.py [--json benchmarks/gpu.json] [--only kernels,sampling,...] [--quick]
-    python benchmarks/gpu.py --table benchmarks/gpu.json      # the README's table, without a GPU
+    python benchmarks/gpu.py --table benchmarks/gpu.json   # the tables of docs/gpu.md; needs no GPU
 
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
 classes, and T = 1000 once. Times are medians between CUDA events and include the preparation of the
@@ -169,7 +169,7 @@ def draws(t: int, c: int, *sizes: int, features: int = 8) -> list[Tensor]:
 
 
 def kernels(quick: bool) -> list[Row]:
-    """Every fused kernel, every shape."""
+    """Every fused kernel, 25 000 points; benchmarks/gpu.py says what the columns are."""
     rates = ceilings()
     console.print(
         f"{rates['gemm'] / 1e12:.0f} TFLOP/s float16, {rates['log'] / 1e12:.2f} T log/s, "
@@ -256,7 +256,7 @@ def _network() -> tuple[nn.Module, Tensor]:
 
 
 def sampling(quick: bool) -> list[Row]:
-    """MC dropout: seconds, and how far bfloat16 and other batch sizes move a probability."""
+    """MC dropout of VGG16 for 25 000 images; how far precision and batches move a probability."""
     network, images = _network()
     few = images[:2000]
     exact = mc_dropout(network, 100, batch=1000).predict(few)
@@ -325,7 +325,7 @@ def _iteration(networks: int) -> float:
 
 
 def selection(quick: bool) -> list[Row]:
-    """A round's sample, score and select by method, beside 46 875 iterations of training."""
+    """2500 of 40 000 (CIFAR-10): sample, score, select, and their share of 46 875 iterations."""
     network, images = _network()
     setup = paper.experiment("cifar10", shift=False)
     labels = np.arange(5000) % 10
@@ -394,15 +394,17 @@ def markdown(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def tables(report: Row) -> str:
-    """What the README shows of a run: three of the scores, and every other section whole."""
-    parts = [f"{report['device']}, torch {report['torch']}, triton {report['triton']}\n"]
-    for name in SECTIONS:
-        rows = report.get(name, [])
-        if name == "kernels":
-            rows = [row for row in rows if row["score"] in ("MELL", "MEBL", "BALD")]
-        if rows:
-            parts.append(markdown(rows))
+def readme(report: Row) -> str:
+    """What the README shows of a run: MELL."""
+    return markdown([row for row in report["kernels"] if row["score"] == "MELL"])
+
+
+def page(report: Row) -> str:
+    """What docs/gpu.md shows: every section, under what it measures."""
+    parts = [f"{report['device']}, torch {report['torch']}, triton {report['triton']}.\n"]
+    for name, section in SECTIONS.items():
+        about = (section.__doc__ or "").strip().split("\n")[0]
+        parts.append(f"## {name.capitalize()}\n\n{about}\n\n{markdown(report[name])}")
     return "\n".join(parts)
 
 
@@ -411,10 +413,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers here, beside what is there")
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
     parser.add_argument("--quick", action="store_true", help="a few rows of each")
-    parser.add_argument("--table", type=Path, help="print the tables of a file instead")
+    parser.add_argument("--table", type=Path, help="print the tables of this file, no more")
     args = parser.parse_args()
     if args.table:
-        print(tables(json.loads(args.table.read_text())), end="")
+        print(page(json.loads(args.table.read_text())), end="")
         return
     import triton
 

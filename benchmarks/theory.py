@@ -34,6 +34,7 @@ from foresee import (
     mebl,
     mell,
     mezl,
+    networks,
     promise,
 )
 from foresee.lab import data, samplers
@@ -603,7 +604,7 @@ def figure_batches() -> Figure:
 @cache
 def _digits() -> tuple[data.Images, tuple[tuple[float, ...], tuple[float, ...]]]:
     images = data.load("digits")
-    return images, samplers.statistics(images.pixels)
+    return images, networks.statistics(images.pixels)
 
 
 def _tensor(values: Any) -> Tensor:

@@ -1,5 +1,6 @@
 """The documents say what happens: their code and their commands are run as they stand."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import gpu
 from foresee.lab.store import trials
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -43,6 +45,12 @@ def test_adding_a_score(tmp_path):
     refused = foresee(shorter, tmp_path)
     assert refused.returncode == 1
     assert "another configuration" in refused.stderr
+
+
+def test_figures_of_a_gpu_are_those_that_were_measured():
+    report = json.loads(Path(gpu.__file__).with_suffix(".json").read_text())
+    assert gpu.readme(report) in (DOCS.parent / "README.md").read_text()
+    assert (DOCS / "gpu.md").read_text().endswith(gpu.page(report))
 
 
 def test_suggestions_from_files(tmp_path, monkeypatch):

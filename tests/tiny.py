@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foresee.lab import data, methods, paper, samplers
+from foresee import networks
+from foresee.lab import data, methods, paper
 from foresee.lab.experiment import Experiment, Method
 from foresee.recipe import Recipe
 from foresee.scores import mell
@@ -75,7 +76,7 @@ def digits_task(experiment=DIGITS, seed=0):
 
 
 def digits_method(name, experiment=DIGITS):
-    return methods.method(name, experiment, *samplers.statistics(data.load("digits").pixels))
+    return methods.method(name, experiment, *networks.statistics(data.load("digits").pixels))
 
 
 def untimed(rounds):

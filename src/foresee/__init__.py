@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foresee.errors import InputError as InputError
+    from foresee.learner import (
+        SKIP as SKIP,
+        UNSURE as UNSURE,
+        Batch as Batch,
+        Frozen as Frozen,
+        Learner as Learner,
+    )
+    from foresee.recipe import Recipe as Recipe
     from foresee.scores import (
         Decomposition as Decomposition,
         bald as bald,
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
         mezl as mezl,
         promise as promise,
     )
+    from foresee.sources import read as read
     from foresee.strategies import (
         Badge as Badge,
         BatchBALD as BatchBALD,
@@ -38,6 +47,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "errors": ("InputError",),
+    "learner": ("Batch", "Frozen", "Learner", "SKIP", "UNSURE"),
+    "recipe": ("Recipe",),
     "scores": (
         "Decomposition",
         "bald",
@@ -50,6 +61,7 @@ _HOMES = {
         "mezl",
         "promise",
     ),
+    "sources": ("read",),
     "strategies": (
         "Badge",
         "BatchBALD",

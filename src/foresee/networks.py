@@ -5,7 +5,9 @@ global random state is left alone. Networks are built on the CPU; move them as u
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -225,6 +227,18 @@ class Standardise(nn.Module):
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
 
+def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, pixels scaled to 0…1, over evenly spaced images.
+
+    >>> statistics(np.full((5, 2, 4, 4), 51, np.uint8))
+    ((0.2, 0.2), (1.0, 1.0))
+    """
+    rows = np.unique(np.linspace(0, len(pixels) - 1, min(sample, len(pixels))).astype(int))
+    some = torch.as_tensor(pixels[rows]).double() / 255
+    mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3), correction=0)
+    return _rounded(mean), _rounded(torch.where(std > 0, std, 1.0))
+
+
 def _check_halves(image_size: int, network: str) -> None:
     if image_size < 4:
         raise InputError(
@@ -262,3 +276,7 @@ def _initialised(layers: list[nn.Module], seed: int) -> nn.Sequential:
         elif isinstance(layer, nn.BatchNorm2d):
             layer.reset_parameters()
     return network
+
+
+def _rounded(values: Tensor) -> tuple[float, ...]:
+    return tuple(round(float(value), 4) for value in values)

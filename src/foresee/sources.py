@@ -9,7 +9,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ class Source:
         ids: what each row is called, n different ones: paths in the folder, values of the column
             that was named, or else the numbers of the rows from 0.
         labels: of each row, where a column was named or images lie in a sub-folder a class.
+        origin: arguments with which `read` would read the same again.
     """
 
     inputs: Any
     ids: list[Hashable]
     labels: list[Any] | None = None
+    origin: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,13 +80,25 @@ def read(
     (['fine', 'dull, long'], [0, 1], ['5', '1'])
     """
     path = Path(path)
-    if path.is_dir():
-        if named := [k for k, v in {"inputs": inputs, "labels": labels, "ids": ids}.items() if v]:
-            raise InputError(
-                f"{named[0]} names a column, and {path} is a folder of images, whose ids are their "
-                f"paths and whose labels are its sub-folders: leave {named[0]} out"
-            )
-        return folder(path, size, channels, cache, advance)
+    named = {"inputs": inputs, "labels": labels, "ids": ids}
+    if not path.is_dir():
+        found = _table(path, inputs, labels, ids)
+    elif used := [name for name, value in named.items() if value is not None]:
+        raise InputError(
+            f"{used[0]} names a column, and {path} is a folder of images, whose ids are their "
+            f"paths and whose labels are its sub-folders: leave {used[0]} out"
+        )
+    else:
+        found = folder(path, size, channels, cache, advance)
+    place = None if cache is None else str(Path(cache).absolute())
+    how = {**named, "size": size, "channels": channels, "cache": place}
+    origin = {"path": str(path.absolute()), **{k: v for k, v in how.items() if v is not None}}
+    return replace(found, origin=origin)
+
+
+def _table(
+    path: Path, inputs: str | Sequence[str] | None, labels: str | None, ids: str | None
+) -> Source:
     _check_file(path)
     if path.suffix == ".npy":
         return _numbered(path, array("path", path), None, None)
@@ -137,7 +151,7 @@ def folder(
     if size is None:
         raise InputError(
             f"{root} is a folder of images: pass size, the height and the width that the model "
-            "reads, or the side of a square, such as size=64"
+            "reads, or the side of a square, as in foresee.read(folder, size=64)"
         )
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or channels not in (1, 3):

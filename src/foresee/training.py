@@ -310,7 +310,7 @@ def _stepped(
     batches: Iterator[Tensor],
 ) -> Iterator[Callable[[], float]]:
     """Do one iteration after another and yield what reads its loss."""
-    optimiser, compute = _optimiser(model, recipe), _passes(model, recipe, like, {})
+    optimiser, compute = optimiser_of(model, recipe), _passes(model, recipe, like, {})
     for iteration in range(recipe.iterations):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, iteration)
@@ -405,7 +405,7 @@ class _Weights:
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, rate: Tensor) -> None:
-        self.optimiser = _optimiser(model, recipe, rate)
+        self.optimiser = optimiser_of(model, recipe, rate)
         self.coarse = _bfloat16_copies(model) if recipe.precision == "bfloat16" else {}
         self._fine: list[Tensor] = [model.get_parameter(name) for name in self.coarse]
         self._grads = [torch.zeros_like(parameter) for parameter in self._fine]
@@ -648,7 +648,7 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
         )
 
 
-def _optimiser(
+def optimiser_of(
     model: nn.Module, recipe: Recipe, rate: Tensor | None = None
 ) -> torch.optim.Optimizer:
     """The recipe's optimiser; on a GPU one that can be recorded, whose rate lies there."""

@@ -32,7 +32,7 @@ ODD = [None, True, 5, -1.5, 10**400, "a", "0", "../../evil", [], ["a"], [[1]], {
 
 
 def seal(values):
-    """Lines with their checksums, as the documentation of `foresee.lab.lines` has it."""
+    """Lines with their checksums, as the documentation of `foresee.lines` has it."""
     content, total = b"", 0
     for value in values:
         body = json.dumps(value).replace(json.dumps(DEEP), DEEP).encode()[:-1]

@@ -405,7 +405,7 @@ def test_what_does_not_fit_costs_no_finished_round(tmp_path, finished, rounds, s
     with files_of_at_most(size + spare), pytest.raises(InputError) as refused:
         go_on(tmp_path)
     assert str(refused.value).startswith(f"{path} could not be written (File too large): make room")
-    assert "run the same command again" in str(refused.value)
+    assert "make room and do the same again" in str(refused.value)
     assert path.read_bytes() == finished[:size]
     assert go_on(tmp_path).read_bytes() == finished
 

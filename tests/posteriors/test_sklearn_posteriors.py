@@ -30,7 +30,14 @@ from torch.utils.data import (
 
 from foresee import arrays, bald
 from foresee.errors import InputError
-from foresee.posteriors.sklearn import Forest, _hessian, bootstrap, laplace_logistic, members
+from foresee.posteriors.sklearn import (
+    Forest,
+    _hessian,
+    bootstrap,
+    class_probs,
+    laplace_logistic,
+    members,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -202,7 +209,7 @@ def test_hessian_is_that_of_sklearn_s_objective(classes, fit_intercept, class_we
     numerical = np.array(
         [[f(a + b) - f(a - b) - f(b - a) + f(-a - b) for b in unit] for a in unit]
     ) / (4 * h * h)
-    exact = _hessian(model, x, y).reshape(size, size)
+    exact = _hessian(model, x, model.predict_proba(x), y).reshape(size, size)
     # Central differences err by about h² plus 1e-16 f / h².
     np.testing.assert_allclose(exact, numerical, atol=2e-5 * np.abs(exact).max())
 
@@ -214,7 +221,7 @@ def test_laplace_draws_have_the_inverse_hessian_as_covariance(classes):
     t, c = 20_000, len(classes)
     posterior = laplace_logistic(model, x, y, t)
     weights = np.array([mode(m) for m in posterior.models])
-    hessian = _hessian(model, x, y).reshape(weights.shape[1], -1)
+    hessian = _hessian(model, x, model.predict_proba(x), y).reshape(weights.shape[1], -1)
     free = np.eye(len(hessian))
     if c > 2:  # the intercepts' common shift is free: leave it out
         shift = np.tile([0.0, 0.0, 1.0], 3) / np.sqrt(3)
@@ -425,12 +432,47 @@ def test_frames():
         np.testing.assert_array_equal(posterior.predict(pool[10:20]), expected[10:20])
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("classes", [(0, 3), (0, 1, 4)])
+def test_fewer_labels_than_features_leave_the_prior_where_no_input_looks(classes, fit_intercept):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 9)), np.array(classes * 6)[:6]
+    model = logistic(C=0.7, fit_intercept=fit_intercept).fit(x, y)
+    posterior = laplace_logistic(model, x, y, draws=40_000, seed=1)
+    drawn = np.stack([m.coef_ - model.coef_ for m in posterior.models])  # [t k d]
+    if fit_intercept:
+        shifts = np.stack([m.intercept_ - model.intercept_ for m in posterior.models])
+        drawn = np.concatenate([drawn, shifts[..., None]], 2)
+    k, d = drawn.shape[1:]
+    hessian = _hessian(model, x, model.predict_proba(x), y)
+    if k > 1 and fit_intercept:
+        hessian[:, -1, :, -1] += 1 / model.C
+    exact = np.linalg.inv(hessian.reshape(k * d, k * d))
+    found = np.cov(drawn.reshape(len(drawn), -1).T)
+    error = np.sqrt(np.outer(np.diag(exact), np.diag(exact)) / len(drawn))
+    assert np.abs((found - exact) / error).max() < 6
+
+
+def test_many_logistic_regressions_are_one_product():
+    for classes in ((0, 3), (0, 1, 4)):
+        x, y = blobs(d=3, classes=classes)
+        posterior = bootstrap(logistic(), x, y, 7, classes=5, rng=np.random.default_rng(0))
+        names = np.arange(5)
+        each = np.stack([class_probs(m, x, names) for m in posterior.models], 1)
+        for rows in (x, x.tolist(), sparse.csr_matrix(x)):
+            np.testing.assert_allclose(posterior.predict(rows), each, atol=1e-7)
+        with pytest.raises(ValueError, match="contains NaN"):
+            posterior.predict(np.full_like(x, np.nan))
+
+
 def test_a_hessian_beyond_memory_is_refused_before_it_is_made():
     rng = np.random.default_rng(0)
     x = sparse.random(60, 20_000, 0.001, random_state=0, format="csr")
     y = rng.integers(3, size=60)
     model = LogisticRegression().fit(x, y)
-    with pytest.raises(InputError, match=r"3 · 20000 weights.*53\.6 GiB.*TruncatedSVD.*bootstrap"):
+    assert laplace_logistic(model, x, y, draws=5).predict(x).shape == (60, 5, 3)
+    model.coef_ = np.zeros((3, 6_000_000), order="C")  # never touched, so never in memory
+    with pytest.raises(InputError, match=r"3 · 60 weights.*4\d\.\d GiB.*TruncatedSVD.*bootstrap"):
         laplace_logistic(model, x, y)
 
 

@@ -71,10 +71,7 @@ def run(
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
     precision: Annotated[
         Precision | None,
-        typer.Option(
-            help="Of the passes through a network that is trained. [default: float32, or as the "
-            "file says]"
-        ),
+        typer.Option(help="Of the passes through a network that is trained. [default: float32]"),
     ] = None,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
     splits: Annotated[
@@ -95,20 +92,21 @@ def run(
         else known.named(methods.split(","), "--methods", with_loss=loss is not None)
     )
     processes = jobs if device == "cpu" else 1
-    threads = max(1, cores() // processes)
-    place = runner.Place(out, data, _device(device), threads, splits, cache)
+    place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
     if dataset.lower().endswith(".toml"):
-        for option, value in (("--shift", shift), ("--data", data), ("--network", network)):
+        for option, value in (
+            ("--shift", shift),
+            ("--data", data),
+            ("--network", network),
+            ("--precision", precision),
+        ):
             if value is not None:
                 stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
         asked, place = _own_experiments(Path(dataset), place, budget)
     else:
-        asked = _known_experiments(dataset, shift, budget, network, place)
+        asked = _known_experiments(dataset, shift, budget, network, precision, place)
     names = names or list(asked.methods)
     experiments = asked.experiments
-    if precision is not None:
-        passes = cast("Literal['float32', 'bfloat16']", precision.value)
-        experiments = [replace(e, recipe=replace(e.recipe, precision=passes)) for e in experiments]
     if loss is not None:
         from foresee.suggest import read_loss
 
@@ -131,7 +129,12 @@ class _Asked:
 
 
 def _known_experiments(
-    dataset: str, shift: bool | None, budget: float, network: NetworkName | None, place: "Place"
+    dataset: str,
+    shift: bool | None,
+    budget: float,
+    network: NetworkName | None,
+    precision: Precision | None,
+    place: "Place",
 ) -> _Asked:
     from foresee.lab import methods, paper
 
@@ -148,6 +151,9 @@ def _known_experiments(
         for name in chosen
         for s in ((False, True) if shift is None else (shift,))
     ]
+    if precision is not None:
+        passes = cast("Literal['float32', 'bfloat16']", precision.value)
+        experiments = [replace(e, recipe=replace(e.recipe, precision=passes)) for e in experiments]
     for name in chosen:
         _prepare(name, place.data, place.cache)
     seeds = max(1, round(paper.SEEDS * min(1.0, budget)))

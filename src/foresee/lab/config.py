@@ -232,7 +232,7 @@ def _section(lines: Lines, section: str, kind: Any, values: Mapping[str, Any]) -
         one = isinstance(value, str) and parts[key].type == tuple[str, ...]
         try:
             given[key] = msgspec.convert([value] if one else value, cast(Any, parts[key].type))
-        except msgspec.ValidationError as error:
+        except (TypeError, ValueError) as error:
             lines.refuse(f"{section}.{key}: {error}", section, key)
         if isinstance(value, int) and value < (0 if key in ("size", "targets") else 1):
             lines.refuse(f"{section}.{key} must be positive, got {value}", section, key)

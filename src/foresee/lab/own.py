@@ -22,7 +22,7 @@ from foresee import arrays, checks, networks, seeding, sources
 from foresee.errors import InputError
 from foresee.lab.data.splits import Split
 from foresee.lab.experiment import Experiment, Own
-from foresee.lab.samplers import DropoutNetwork, statistics
+from foresee.lab.samplers import DropoutNetwork
 from foresee.seeding import generator
 from foresee.training import seeded
 from foresee.types import Array, Inputs, Posterior, Sampler, Task
@@ -280,7 +280,7 @@ def shape(data: Data) -> Shape:
     >>> shape(Data("toy", np.zeros((9, 2), np.float32), np.arange(9) % 3, ("a", "b", "c"))).inputs
     (2,)
     """
-    pixels = statistics(data.inputs) if data.kind == "images" else ((), ())
+    pixels = networks.statistics(data.inputs) if data.kind == "images" else ((), ())
     return Shape(data.inputs.shape[1:], *pixels)
 
 

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foresee import files
+from foresee import files, networks
 from foresee.errors import InputError
-from foresee.lab import data, loop, methods, own, samplers, store
+from foresee.lab import data, loop, methods, own, store
 from foresee.lab.data import Images, Split
 from foresee.lab.data.splits import PARTS
 from foresee.lab.experiment import Experiment
@@ -285,11 +285,11 @@ def _mend(task: Task | None, job: Job, place: Place) -> None:
     if task is not None:
         fresh, *_ = _prepared(job.experiment, job.seed, place)
         for part in PARTS:
-            ours, right = getattr(task, part), getattr(fresh, part)
-            if isinstance(ours, Tensor):
-                ours.set_(right)
+            rows, as_they_were = getattr(task, part), getattr(fresh, part)
+            if isinstance(rows, Tensor):
+                rows.set_(as_they_were)
             else:
-                ours[...] = right
+                np.copyto(rows, as_they_were)
 
 
 def _their_files(job: Job, place: Place) -> list[str]:
@@ -319,7 +319,7 @@ def _why(error: BaseException, *files: str) -> str:
 def read(dataset: str, root: Path | None, cache: Path | None) -> tuple[Images, Any]:
     """Read a data set and the statistics of its pixels; the last one is kept for the trials."""
     images = data.load(dataset, root, cache=cache)
-    return images, samplers.statistics(images.pixels)
+    return images, networks.statistics(images.pixels)
 
 
 @functools.lru_cache(maxsize=1)

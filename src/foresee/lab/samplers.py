@@ -7,11 +7,9 @@ draws are made: methods that differ in their draws still start from the same mod
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from foresee import networks, seeding
 from foresee.lab.experiment import Network
@@ -160,19 +158,3 @@ class CyclicalNetwork:
                 if step < _SHORTEST:
                     raise
                 step /= 2
-
-
-def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, pixels scaled to 0…1, over evenly spaced images.
-
-    >>> statistics(np.full((5, 2, 4, 4), 51, np.uint8))
-    ((0.2, 0.2), (1.0, 1.0))
-    """
-    rows = np.unique(np.linspace(0, len(pixels) - 1, min(sample, len(pixels))).astype(int))
-    some = torch.as_tensor(pixels[rows]).double() / 255
-    mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3), correction=0)
-    return _rounded(mean), _rounded(torch.where(std > 0, std, 1.0))
-
-
-def _rounded(values: Tensor) -> tuple[float, ...]:
-    return tuple(round(float(value), 4) for value in values)

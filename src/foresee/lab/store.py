@@ -25,9 +25,8 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import msgspec
 from filelock import FileLock, Timeout
 
-from foresee import files
+from foresee import files, lines
 from foresee.errors import InputError
-from foresee.lab import lines
 from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.lab.values import changes, plain, typed
 

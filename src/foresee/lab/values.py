@@ -4,7 +4,7 @@ import functools
 import reprlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -52,8 +52,9 @@ def typed(kind: type[T], value: Any) -> T:
     for name, part in value.items():
         if name not in known:
             raise TypeError(f"unknown field {reprlib.repr(name)}")
-        if is_dataclass(known[name]):
-            typed(known[name], part)  # type: ignore[arg-type]
+        for inner in (known[name], *get_args(known[name])):  # X, or X | None
+            if is_dataclass(inner) and part is not None:
+                typed(cast(type[Any], inner), part)
     return found
 
 

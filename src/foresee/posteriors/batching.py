@@ -69,12 +69,12 @@ def map_batches(
             return function(x)
 
     if isinstance(inputs, DataLoader):
-        return torch.cat([run(_placed(part, model, like)) for part in batches(inputs)])
+        return torch.cat([run(placed(part, model, like)) for part in batches(inputs)])
     checks.count("batch", batch, 1 << 40, of="any set")
     rows, n = _rows(inputs)
     start, out, shrunk = 0, torch.empty(0), False
     while start < n:
-        x = _placed(_part(rows, start, batch), model, like)
+        x = placed(_part(rows, start, batch), model, like)
         try:
             part = run(x)
         except torch.cuda.OutOfMemoryError:
@@ -316,7 +316,7 @@ def _part(rows: Any, start: int, batch: int) -> Any:
     return stacked(part) if dense else part
 
 
-def _placed(part: Any, model: nn.Module, like: Tensor) -> Batch:
+def placed(part: Any, model: nn.Module, like: Tensor) -> Batch:
     """A batch of its own memory, as forward may write to it, where the model can read it."""
 
     def place(values: Any) -> Tensor:

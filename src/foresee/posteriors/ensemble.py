@@ -93,7 +93,7 @@ def train_ensemble(
             advance(len(trainings) * recipe.iterations + iterations)
 
     for own in rng.spawn(draws):
-        model = _built(build, seeding.number(own))
+        model = built(build, seeding.number(own))
         if any(model is training.model for training in trainings):
             raise InputError("build returned the same network twice: let it build a fresh one")
         trainings.append(fit(model, inputs, labels, recipe, own, device=device, advance=count))
@@ -155,7 +155,7 @@ class Ensemble:
         return map_batches(lambda x: penultimate(first, x), inputs, first, batch=self.batch)
 
 
-def _built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
+def built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
     """Build from a seed; what takes none must not read it as the width of a layer."""
     takes = inspect.signature(build).parameters
     needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in _POSITIONAL]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
+from scipy.special import softmax
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -24,7 +25,8 @@ from foresee.errors import InputError
 from foresee.posteriors.batching import batches
 from foresee.types import Inputs
 
-_MOST = 8  # GiB that the Hessian of a logistic regression may take
+_ROWS = 4096  # that many models read at once
+_MOST = 8  # GiB that the draws of a logistic regression may take
 
 
 def members(models: Iterable[Any], classes: int | None = None) -> "Members":
@@ -68,12 +70,10 @@ def bootstrap(
     >>> bootstrap(GaussianNB(), x, y, draws=5, rng=rng).predict(x).shape
     (4, 5, 2)
     """
-    from sklearn.base import clone
     from sklearn.utils import resample
 
     def fit(x: Inputs, y: Any) -> Any:
-        states = [k for k in model.get_params() if f"__{k}".endswith("__random_state")]
-        return clone(model).set_params(**{k: rng.integers(2**31) for k in states}).fit(x, y)
+        return fresh(model, rng).fit(x, y)
 
     checks.n_draws(draws)
     seeding.check(rng)
@@ -89,6 +89,19 @@ def bootstrap(
     return Members(tuple(refits), classes, whole)
 
 
+def fresh(model: Any, rng: Generator) -> Any:
+    """Clone a classifier, unfitted, with random states of its own.
+
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> fresh(DecisionTreeClassifier(), np.random.default_rng(0))
+    DecisionTreeClassifier(random_state=1826701615)
+    """
+    from sklearn.base import clone
+
+    states = [k for k in model.get_params() if f"__{k}".endswith("__random_state")]
+    return clone(model).set_params(**{k: seeding.number(rng) for k in states})
+
+
 def laplace_logistic(
     model: Any,
     inputs: Inputs,
@@ -100,8 +113,9 @@ def laplace_logistic(
 ) -> "Members":
     """Draw weights of a fitted LogisticRegression from the Gaussian N(w, H⁻¹) at its weights w.
 
-    H is the Hessian of Σ_l −log p(y_l | x_l, w) + |w|² / 2C, intercepts free: (classes · features)²
-    numbers.
+    H is the Hessian of Σ_l −log p(y_l | x_l, w) + |w|² / 2C, intercepts free: (classes · r)²
+    numbers, with r the number of features or of labels, whichever is smaller. For what is at right
+    angles to all inputs is left as the prior has it, N(0, C), and needs no Hessian.
 
     Args:
         model: a LogisticRegression with an L2 penalty; it is left as it was.
@@ -122,20 +136,28 @@ def laplace_logistic(
     same = np.array_equal(np.unique(labels), model.classes_)
     if not same or len(labels) != len(arrays.rows("inputs", inputs)):
         raise InputError("labels do not fit inputs and model: pass the data it was fitted to")
-    hessian = _hessian(model, inputs, labels)
-    k, d = hessian.shape[:2]
+    _check_laplace(model, len(labels), draws)
+    x = np.asarray(_dense(inputs), np.float64)
+    seen = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])  # [d r]
+    hessian = _hessian(model, x @ seen, model.predict_proba(inputs), labels)
+    k, r = hessian.shape[:2]
     if k > 1 and model.fit_intercept:
         # No probability depends on what all intercepts share: any prior on it will do.
         hessian[:, -1, :, -1] += 1 / model.C
     try:
-        factor = np.linalg.cholesky(hessian.reshape(k * d, k * d))
+        factor = np.linalg.cholesky(hessian.reshape(k * r, k * r))
     except np.linalg.LinAlgError as error:
         raise InputError("the data leave weights of model open: fit it with a smaller C") from error
-    noise = np.random.default_rng(seed).standard_normal((k * d, draws))
-    steps = solve_triangular(factor.T, noise).T.reshape(draws, k, d)
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((k * r, draws))
+    steps = solve_triangular(factor.T, noise).T.reshape(draws, k, r)
+    weights = steps[..., : seen.shape[1]] @ seen.T
+    if len(x) < x.shape[1]:  # of what no input shows, the prior knows as much as before
+        unseen = rng.standard_normal(weights.shape) * model.C**0.5
+        weights += unseen - unseen @ seen @ seen.T
     models = tuple(copy(model) for _ in steps)
-    for drawn, step in zip(models, steps, strict=True):
-        drawn.coef_ = model.coef_ + step[:, : model.n_features_in_]
+    for drawn, step, weight in zip(models, steps, weights, strict=True):
+        drawn.coef_ = model.coef_ + weight
         drawn.intercept_ = model.intercept_ + (step[:, -1] if model.fit_intercept else 0)
     return Members(models, classes, model)
 
@@ -226,34 +248,48 @@ class Members:
 
     def _every(self, x: Inputs) -> NDArray[np.float32]:
         names = self._names()
+        plain = isinstance(x, np.ndarray | Tensor) or hasattr(x, "tocsr")  # frames have names
+        if plain and _is_one_product(self.models):
+            return _logistic_probs(self.models, _table(self.models[0], x), names)
         return np.stack([class_probs(model, x, names) for model in self.models], 1)
 
 
-def _hessian(model: Any, inputs: Inputs, labels: Any) -> NDArray[np.float64]:
-    """Σ_l s_l (diag p_l − p_l p_lᵀ) ⊗ x_l x_lᵀ + I ⊗ diag(1/C … 1/C, 0), [k d k d].
-
-    Two classes have one set of weights (k = 1), that of the second. s_l is the class weight.
-    """
+def _check_laplace(model: Any, labels: int, draws: int) -> None:
     from sklearn.linear_model import LogisticRegression
-    from sklearn.utils.class_weight import compute_sample_weight
 
     older = {getattr(model, name, "deprecated") for name in ("penalty", "multi_class")}
-    softmax = type(model) is LogisticRegression and older <= {"l2", "auto", "deprecated"}
+    multinomial = type(model) is LogisticRegression and older <= {"l2", "auto", "deprecated"}
     # liblinear penalises the intercept.
-    if not softmax or model.l1_ratio or model.solver == "liblinear" or not np.isfinite(model.C):
+    if not multinomial or model.l1_ratio or model.solver == "liblinear" or not np.isfinite(model.C):
         raise InputError(
             f"model is {model}: fit a LogisticRegression with an L2 penalty, a finite C and lbfgs, "
             "or use bootstrap"
         )
     k, d = model.coef_.shape
-    size = k * (d + int(model.fit_intercept))
-    if (gigabytes := 2 * 8 * size**2 / 2**30) > _MOST:  # its factor is as large
+    r = min(d, labels)
+    size = k * (r + int(model.fit_intercept))
+    # The Hessian's factor is as large as it is; draws are held thrice while they are made.
+    gigabytes = 8 * (2 * size**2 + 3 * draws * k * d + 2 * labels * d) / 2**30
+    if gigabytes > _MOST:
         raise InputError(
-            f"the Hessian of {k} · {d} weights and its factor would take {gigabytes:.3g} GiB, the "
-            f"limit is {_MOST}: fit to fewer features (TruncatedSVD, SelectKBest), or use bootstrap"
+            f"{draws} draws and the Hessian of {k} · {r} weights would take {gigabytes:.3g} GiB, "
+            f"the limit is {_MOST}: fit to fewer features (TruncatedSVD, SelectKBest), or use "
+            "bootstrap"
         )
-    probs = model.predict_proba(inputs)[:, -k:]
-    x = np.column_stack([_dense(inputs), np.ones((len(probs), int(model.fit_intercept)))])
+
+
+def _hessian(
+    model: Any, x: NDArray[np.float64], probs: NDArray[np.float64], labels: Any
+) -> NDArray[np.float64]:
+    """Σ_l s_l (diag p_l − p_l p_lᵀ) ⊗ x_l x_lᵀ + I ⊗ diag(1/C … 1/C, 0), [k r k r].
+
+    Two classes have one set of weights (k = 1), that of the second. s_l is the class weight.
+    """
+    from sklearn.utils.class_weight import compute_sample_weight
+
+    k, d = len(model.coef_), x.shape[1]
+    probs = probs[:, -k:]
+    x = np.column_stack([x, np.ones((len(probs), int(model.fit_intercept)))])
     hessian = np.zeros((k, x.shape[1], k, x.shape[1]))
     weight = compute_sample_weight(model.class_weight, labels)
     for a in range(k):
@@ -261,6 +297,38 @@ def _hessian(model: Any, inputs: Inputs, labels: Any) -> NDArray[np.float64]:
         hessian[a] = np.tensordot(x, curvature[:, :, None] * x[:, None], (0, 0))
         hessian[a, :d, a, :d] += np.eye(d) / model.C
     return hessian
+
+
+def _is_one_product(models: Sequence[Any]) -> bool:
+    """Whether these are logistic regressions of the same classes, with one softmax."""
+    first = models[0]
+    return all(
+        type(model).__name__ == "LogisticRegression"
+        and np.array_equal(model.classes_, first.classes_)
+        and getattr(model, "multi_class", "deprecated") in ("auto", "multinomial", "deprecated")
+        and model.solver != "liblinear"
+        and model.coef_.shape == first.coef_.shape
+        for model in models
+    )
+
+
+def _logistic_probs(models: Sequence[Any], x: Any, names: NDArray[Any]) -> NDArray[np.float32]:
+    """Probabilities of all models [n t c], by one matrix product for all of them."""
+    from sklearn.utils import check_array
+
+    weights = np.concatenate([model.coef_ for model in models])  # [t·k d]
+    shifts = np.concatenate([model.intercept_ for model in models])
+    known = np.searchsorted(names, models[0].classes_)
+    x = check_array(x, accept_sparse="csr")  # refuses NaN, as each of the models would
+    out = np.zeros((x.shape[0], len(models), len(names)), np.float32)
+    for start in range(0, x.shape[0], _ROWS):
+        part = x[start : start + _ROWS]
+        logits = np.asarray(part @ weights.T) + shifts
+        logits = logits.reshape(len(logits), len(models), -1)
+        if logits.shape[2] == 1:  # two classes have the weights of the second
+            logits = np.concatenate([np.zeros_like(logits), logits], 2)
+        out[start : start + _ROWS, :, known] = softmax(logits, axis=2)
+    return out
 
 
 def map_rows(

@@ -46,6 +46,8 @@ FEW = 1024
 STEPS = 64
 
 _SURVEYS = 4  # that cost less than those that a lazy batch needs
+_CACHED = 1 << 21  # entries of E that stay in the cache from pick to pick
+_AHEAD = 8  # picks
 _FALL = 0.1  # of scores, after which a survey makes up for the rounding of H
 
 
@@ -131,7 +133,9 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
     first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
     survey = labels.survey()
     for pick in first[:, None]:
-        survey.add(labels.change(pick, survey.W), pick)
+        change = labels.change(pick, survey.W)
+        survey.add(change, pick)
+        survey.W = _after([change], survey.W)
     if labels.E.is_cuda or n <= FEW or c * size <= _SURVEYS * t:
         return _follow_all(labels, size, first, survey)
     picks, threads = first.tolist(), torch.get_num_threads()
@@ -147,12 +151,21 @@ def _follow_all(
     labels: Labels, size: int, first: Int[Tensor, "k"], survey: Survey
 ) -> NDArray[np.int64]:
     """Run after run among all labels; on a GPU nothing waits for a single pick."""
-    c, t = labels.E.shape[1:]
-    steps = min(STEPS // 4, max(1, t // c))  # t // c labels may tell all that t draws know
-    runs, best = [first], None
-    for start in range(len(first), size, steps):
-        run = _run(labels, survey, min(steps, size - start))
+    n, c, t = labels.E.shape
+    runs, left, best = [first], size - len(first), None
+    while left:
+        # t // c labels may tell all that t draws know: then scores may fall at once.
+        steps = min(_AHEAD, left, max(1, t // c))
+        if labels.E.is_cuda or labels.E.numel() <= _CACHED:
+            run = _run(labels, survey, steps)
+        else:  # memory is slow: pick among some, then see in one pass if another was better
+            block = survey.scores().topk(min(n, max(64, n // 8))).indices.sort().values  # [k]
+            run = _run(labels, survey.some(block), steps, block)
+            kept = survey.add_while_best(*run)
+            run = _Run(run.picks[:kept], run.scores[:kept], run.changes[:kept])
+        survey.W = _after(run.changes, survey.W)
         runs.append(run.picks)
+        left -= len(run.picks)
         best = run.scores[0] if best is None else best
         if bool(run.scores[-1] < _FALL * best):
             survey, best = labels.survey(survey.W, survey.taken), None
@@ -207,7 +220,7 @@ def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | N
         score, pick = survey.scores().max(0, keepdim=True)  # [1] both; of equals the first
         scores.append(score)
         picks.append(pick if block is None else block[pick])
-        changes.append(labels.change(picks[-1], survey.W))
+        changes.append(labels.change(picks[-1], survey.W, changes))
         survey.add(changes[-1], pick)
     return _Run(torch.cat(picks), torch.cat(scores), changes)
 

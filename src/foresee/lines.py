@@ -80,7 +80,7 @@ def damage(path: Path, line: int) -> InputError:
     """Say what is wrong with a line that was written whole once."""
     return InputError(
         f"{path} is damaged in line {line}, and not by a crash, which can only cut off the last "
-        "line: restore it from a backup, or delete it and run the same again"
+        "line: restore it from a backup, or delete it and start again"
     )
 
 
@@ -107,8 +107,8 @@ def append(path: Path, values: dict[str, Any], above: int | None) -> int | None:
         with suppress(OSError):  # what stays is a torn line, and dropped when it is read
             truncate(path, size)
         raise InputError(
-            f"{path} could not be written ({error.strerror}): make room and run the same command "
-            "again; every finished round is safe"
+            f"{path} could not be written ({error.strerror}): make room and do the same again; all "
+            "that was written before is safe"
         ) from error
     return total
 

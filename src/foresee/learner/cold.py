@@ -1,0 +1,130 @@
+"""The first batch, when no label tells anything yet: points that stand for the target.
+
+The target is divided into as many groups as there are points to pick, by k-means on raw features,
+and each group is stood for by the point of the pool nearest to its centre.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from foresee import seeding
+from foresee.errors import InputError
+from foresee.training import stacked, unlabelled
+
+_SIDE = 8  # images are looked at from afar
+_AXES = 32  # features that are kept
+_WORDS = 1 << 12  # words that are told apart
+_PART = 256  # rows that are read at once
+
+
+def spread(pool: Any, target: Any, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Positions in the pool [size] of points that stand for the target.
+
+    Args:
+        pool: rows to choose from: texts, numbers, images, a frame or a sparse matrix. Of anything
+            else nothing is known, and the choice is left to chance.
+        target: rows of the same kind.
+        size: how many.
+        rng: starts the groups.
+
+    >>> x = np.repeat(np.eye(3), 4, axis=0)
+    >>> sorted(x[spread(x, x, 3, np.random.default_rng(0))].argmax(1).tolist())
+    [0, 1, 2]
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    n = len(pool)
+    found = features(pool, target)
+    if found is None:
+        return rng.choice(n, size, replace=False)
+    points, goals = found[:n], found[n:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than groups
+        means = KMeans(min(size, len(goals)), n_init=1, random_state=seeding.number(rng)).fit(goals)
+    counts = np.bincount(means.labels_, minlength=means.n_clusters)
+    far = np.full((size, n), np.inf)
+    order = np.argsort(-counts, kind="stable")  # the largest group is stood for first
+    for row in range(size):
+        centre = means.cluster_centers_[order[row % len(order)]]
+        far[row] = ((points - centre) ** 2).sum(1)
+    return _nearest_of_each(far, points)
+
+
+def _nearest_of_each(far: NDArray[Any], points: NDArray[Any]) -> NDArray[np.int64]:
+    """For each row of distances [size n] the nearest point that is not taken, nor a copy of one."""
+    picks: list[int] = []
+    copied = np.zeros(far.shape[1], bool)
+    for distances in far:
+        left = np.where(copied, np.inf, distances)
+        if not np.isfinite(left).any():  # all others are copies
+            left = distances.copy()
+            left[picks] = np.inf
+        picks.append(int(left.argmin()))
+        copied |= (points == points[picks[-1]]).all(1)
+    return np.array(picks, np.int64)
+
+
+def features(*parts: Any) -> NDArray[np.float32] | None:
+    """Raw features of rows of one kind [n d], d at most 32; None where nothing is known of them."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.preprocessing import StandardScaler
+
+    tables = [
+        _table(part[start : start + _PART])
+        for part in parts
+        for start in range(0, len(part), _PART)
+    ]
+    if any(table is None for table in tables):
+        return None
+    if hasattr(tables[0], "tocsr"):
+        table = scipy.sparse.vstack(tables).tocsr()
+        if isinstance(parts[0][:1], list):
+            table = TfidfTransformer().fit_transform(table)
+    else:
+        table = np.concatenate(tables)
+        if not _is_picture(parts[0][:1]):
+            table = np.nan_to_num(StandardScaler().fit_transform(table))
+    if table.shape[1] > _AXES:
+        axes = max(1, min(_AXES, min(table.shape) - 1))
+        table = TruncatedSVD(axes, random_state=0).fit_transform(table)
+    dense = table.toarray() if hasattr(table, "toarray") else table
+    return np.asarray(dense, np.float32)
+
+
+def _table(rows: Any) -> Any:
+    """Numbers [n d], dense or sparse; None where rows cannot be read so."""
+    from sklearn.feature_extraction import FeatureHasher
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    if hasattr(rows, "tocsr"):
+        return rows.astype(np.float32)
+    if hasattr(rows, "select_dtypes"):  # a frame of numbers and words
+        words = rows.select_dtypes(exclude="number").astype(str).to_dict("records")
+        hashed = FeatureHasher(_AXES).transform(words).toarray()
+        return np.column_stack([rows.select_dtypes("number").to_numpy(np.float64), hashed])
+    if not isinstance(rows, np.ndarray | Tensor):
+        rows = unlabelled(rows.tolist() if hasattr(rows, "tolist") else rows)
+    if isinstance(rows, list) and isinstance(rows[0], str):
+        return HashingVectorizer(n_features=_WORDS, alternate_sign=False).transform(rows)
+    if isinstance(rows, Mapping):
+        return None
+    try:
+        x = stacked(rows)
+    except InputError:
+        return None
+    if _is_picture(x):
+        x = adaptive_avg_pool2d(x.float(), _SIDE)
+    return x.reshape(len(x), -1).double().cpu().numpy()
+
+
+def _is_picture(rows: Any) -> bool:
+    return getattr(rows, "ndim", 0) == 4

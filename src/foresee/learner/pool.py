@@ -1,0 +1,96 @@
+"""Rows and what each is called, whatever people bring."""
+
+import zlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foresee import arrays, sources
+from foresee.errors import InputError
+from foresee.learner.answers import checked_ids
+from foresee.learner.record import Id
+
+
+@dataclass(frozen=True)
+class Named:
+    """Rows and what each is called; ``origin`` tells how they were read from a file."""
+
+    rows: Any
+    ids: Sequence[Id]
+    places: Mapping[Id, int]
+    origin: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def read(cls, name: str, inputs: Any, ids: Any) -> "Named":
+        """Whatever people bring, checked."""
+        if isinstance(inputs, str | Path):
+            inputs = sources.read(inputs)
+        found = inputs if isinstance(inputs, sources.Source) else None
+        rows = arrays.rows(name, inputs if found is None else found.inputs)
+        n = len(rows)
+        if n == 0:
+            raise InputError(f"{name} is empty: pass at least one row")
+        own: Any = range(n) if found is None else found.ids
+        if hasattr(inputs, "iloc") and inputs.index.is_unique:
+            own = inputs.index
+        if ids is not None:
+            own = ids
+        names: Sequence[Id] = own if isinstance(own, range) else checked_ids("ids", own)
+        if name == "target" and ids is None:  # the pool has such names too
+            names = [f"target/{each}" for each in names]
+        if len(names) != n:
+            raise InputError(
+                f"ids must be one for each of the {n} rows of {name}, got {len(names)}"
+            )
+        places = (
+            _Counted(n) if isinstance(names, range) else dict(zip(names, range(n), strict=True))
+        )
+        if len(places) < n:
+            twice = next(each for i, each in enumerate(names) if places[each] != i)
+            raise InputError(f"ids: {twice!r} is there twice: give each row of {name} its own")
+        return cls(rows, names, places, found.origin if found else None)
+
+    def look(self) -> int:
+        """A number that tells other rows from these, most likely."""
+        some = np.linspace(0, len(self) - 1, 8).astype(int)
+        return zlib.crc32(repr([_brief(self.rows[i]) for i in some.tolist()]).encode())
+
+
+class _Counted(Mapping[Hashable, int]):
+    """The positions of rows that are called by their position."""
+
+    def __init__(self, n: int) -> None:
+        self.range = range(n)
+
+    def __getitem__(self, key: Hashable) -> int:
+        if type(key) is int and key in self.range:
+            return key
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.range)
+
+    def __len__(self) -> int:
+        return len(self.range)
+
+
+def _brief(row: Any) -> Any:
+    row = row.toarray() if hasattr(row, "toarray") else row
+    is_array = isinstance(row, np.ndarray) or hasattr(row, "numpy")
+    return arrays.numpy(row).tobytes() if is_array else str(row)
+
+
+def subset(
+    places: NDArray[np.int64], size: int | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """A random subset, in order."""
+    if size is None or size >= len(places):
+        return places
+    return np.sort(rng.choice(places, size, replace=False))

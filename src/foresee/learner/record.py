@@ -1,0 +1,249 @@
+"""What was asked and what was told: folded from events, which are lines on disk.
+
+An event is on the disk before it counts, so a kill between any two lines loses nothing that was
+told. The events, by their ``kind``:
+
+    ask      a batch: ``size`` as it was asked for, ``ids``, ``scores``, ``promise``, ``held``
+    tell     ``ids`` and their ``labels``; ids to ``skip``; ids of which somebody is ``unsure``
+    release  ``ids`` that were out for labelling and go back into the pool
+"""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from filelock import FileLock, Timeout
+
+from foresee import __version__, files, lines
+from foresee.errors import InputError
+
+# A text or a whole number; people index with them, so a checker of types must not mind.
+Id: TypeAlias = Any
+Label: TypeAlias = str | int | float | bool
+Event: TypeAlias = dict[str, Any]
+
+FORMAT = 1
+_BEGIN = b'{"kind": "learner", "format": '
+_BATCH = ("size", "ids", "scores", "promise", "held")
+
+
+class Answer(Enum):
+    """An answer that is no label."""
+
+    # It cannot be labelled, and is never asked again.
+    SKIP = "skip"
+    # Somebody else may know: it is asked again when nothing else is left.
+    UNSURE = "unsure"
+
+
+SKIP, UNSURE = Answer.SKIP, Answer.UNSURE
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Points to label, the first the most urgent; those held out for the score card come last.
+
+    Args:
+        ids: of the points, all of them.
+        scores: fall of the Brier loss per target example expected from each label alone; None
+            where it is not known: before a model was fitted, and for what is held out.
+        promise: the same of all their labels together, or None.
+        held: those of the ids that are held out: drawn at random from the target, never trained on.
+        size: how many were asked for; fewer come where the pool is exhausted.
+    """
+
+    ids: tuple[Id, ...]
+    scores: tuple[float | None, ...] = ()
+    promise: float | None = None
+    held: tuple[Id, ...] = ()
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def frame(self) -> Any:
+        """A pandas frame: a row for each id, the columns ``score`` and ``held``."""
+        import pandas
+
+        held = set(self.held)
+        columns = {
+            "score": [float("nan") if score is None else score for score in self.scores],
+            "held": [name in held for name in self.ids],
+        }
+        return pandas.DataFrame(columns, index=pandas.Index(list(self.ids), name="id"))
+
+
+@dataclass
+class State:
+    """All that follows from the events so far."""
+
+    labels: dict[Id, Label] = field(default_factory=dict)
+    # Told to be skipped, or unsure.
+    aside: dict[Id, Answer] = field(default_factory=dict)
+    # Asked for and not answered, in order.
+    out: dict[Id, None] = field(default_factory=dict)
+    held: set[Id] = field(default_factory=set)
+    batches: int = 0
+    # Points in all batches.
+    asked: int = 0
+    last: Batch | None = None
+    # Something was told or released since the last batch.
+    moved: bool = True
+
+    def apply(self, event: Event) -> None:
+        """Let an event have happened."""
+        kind, ids = event["kind"], event.get("ids", ())
+        if kind == "ask":
+            values: dict[str, Any] = {name: event[name] for name in _BATCH}
+            lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+            self.last = Batch(**values | lists)
+            self.held.update(self.last.held)
+            self.out.update(dict.fromkeys(ids))
+            self.batches, self.asked = self.batches + 1, self.asked + len(ids)
+        elif kind == "tell":
+            for name, label in zip(ids, event["labels"], strict=True):
+                self._answered(name)
+                self.labels[name] = label
+            for answer in Answer:
+                for name in event[answer.value]:
+                    self._answered(name)
+                    self.aside[name] = answer
+        elif kind == "release":
+            for name in ids:
+                self.out.pop(name, None)
+        else:
+            raise ValueError(f"an event of kind {kind!r}")
+        self.moved = kind != "ask"
+
+    def _answered(self, name: Id) -> None:
+        """The last answer counts."""
+        for known in (self.labels, self.aside, self.out):
+            known.pop(name, None)
+
+
+class Record:
+    """The file of a learner, open for writing: no other process may open it until `close`."""
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path = path
+        self._who = path.with_name(f".{path.name}.who")
+        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise InputError(
+                f"{path} is in use by {self._user()}: close that learner first, or choose another "
+                "path"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"path: cannot write in {path.parent} ({error.strerror}): choose another folder"
+            ) from error
+        try:
+            files.write(self._who, f"process {os.getpid()} on {platform.node()}".encode())
+            self._open(header)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, header: dict[str, Any]) -> None:
+        data = lines.content(self.path)
+        found = _parse(self.path, data)
+        self.header, self.events = header, found.values[1:]
+        if found.values:
+            self.header = found.values[0]
+            lines.truncate(self.path, found.size)
+            self._sum = found.sum
+            return
+        lines.truncate(self.path, 0)
+        self._sum = lines.append(self.path, identity(header), 0)
+        with suppress(OSError):  # or a power cut may forget the name of the new file
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def append(self, event: Event) -> None:
+        """Write an event; when this returns it is on the disk."""
+        if not self._lock.is_locked:
+            raise InputError(f"{self.path} was closed: make the learner anew to go on")
+        self._sum = lines.append(self.path, event, self._sum)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock.is_locked:
+            with suppress(OSError):
+                self._who.unlink(missing_ok=True)
+            self._lock.release()
+
+    def _user(self) -> str:
+        try:
+            return self._who.read_text().replace(f"process {os.getpid()} ", "this process ")
+        except OSError:
+            return "another process"
+
+
+def identity(header: dict[str, Any]) -> dict[str, Any]:
+    """The first line of a record."""
+    first = {"kind": "learner", "format": FORMAT, "foresee": __version__}
+    return {**first, **header, **lines.CHECKSUMS}
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[Event]]:
+    """The header and the events of a record that nobody need hold open."""
+    found = _parse(path, lines.content(path))
+    if not found.values:
+        raise InputError(f"there is no learner in {path}: check the path")
+    return found.values[0], found.values[1:]
+
+
+def write(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
+    """Write a whole record at once, in place of what a learner wrote there before."""
+    content, above = [], lines.NONE.sum
+    for values in (identity(header), *events):
+        line, above = lines.encode(values, above)
+        content.append(line)
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=0):
+            _parse(path, lines.content(path))
+            files.write(path, b"".join(content))
+    except Timeout:
+        raise InputError(f"{path} is in use by another learner: choose another path") from None
+    except OSError as error:
+        raise InputError(
+            f"path: cannot write in {path.parent} ({error.strerror}): choose another folder"
+        ) from error
+
+
+def folded(path: Path, events: Sequence[Event]) -> State:
+    """The state after all events."""
+    state = State()
+    for line, event in enumerate(events, start=2):
+        try:
+            state.apply(event)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path} is no record that this version of foresee can read (line {line}: {error})"
+                ": move it away, or use the version that wrote it"
+            ) from error
+    return state
+
+
+def _parse(path: Path, data: bytes) -> lines.Lines:
+    if not _BEGIN.startswith(data[: len(_BEGIN)].rstrip(b"\0")):
+        raise InputError(f"{path} is no record of a learner: choose another path")
+    found = lines.parse(path, data)
+    if found.values and found.values[0]["format"] != FORMAT:
+        raise InputError(
+            f"{path} has format {json.dumps(found.values[0]['format'])}, and this version of "
+            f"foresee reads {FORMAT}: use the version that wrote it"
+        )
+    return found

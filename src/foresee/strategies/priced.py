@@ -1,0 +1,80 @@
+"""Greedy conditioning where labels have prices: always the label with the largest gain per price.
+
+The equations are those of `drawspace`; all labels are followed, in float64.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee import arrays
+from foresee.errors import InputError
+from foresee.kernels import tiled
+from foresee.strategies.candidates import draw_candidates, gathered, pool_draws, target_draws
+from foresee.strategies.drawspace import Labels, explained, target_gram
+from foresee.strategies.greedy import coarsened
+from foresee.types import View
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Label the point whose label lowers the expected Brier loss most per price, again and again.
+
+    Args:
+        costs: the price of each point of the pool [n], positive.
+        classes: classes of a point that are told apart, as in `GreedyConditioning`.
+        noise: the share of a label's variance that is error, likewise.
+
+    >>> from foresee.testing import random_view
+    >>> view, costs = random_view(np.random.default_rng(0), n=40), np.ones(40)
+    >>> Priced(costs)(view, 3, np.random.default_rng(0))
+    array([24, 34, 15])
+    >>> costs[34] = 1000
+    >>> 34 in Priced(costs)(view, 3, np.random.default_rng(0))
+    False
+    """
+
+    costs: NDArray[np.float64]
+    classes: int = 16
+    noise: float = 1e-3
+
+    def __post_init__(self) -> None:
+        costs = np.asarray(arrays.numpy(self.costs, "costs"), np.float64)
+        if costs.ndim != 1 or not (np.isfinite(costs).all() and (costs > 0).all()):
+            raise InputError("costs must be positive and finite [n], one for each point")
+        object.__setattr__(self, "costs", costs)
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
+        order = draw_candidates(view, size, None, rng)
+        if len(order) != len(self.costs):
+            raise InputError(
+                f"costs must be one for each of the {len(order)} points of the pool, got "
+                f"{len(self.costs)}"
+            )
+        val = target_draws(view, None, rng)
+
+        def rows() -> Iterator[Float[Tensor, "k c t"]]:
+            for probs in pool_draws(view, order, val):
+                yield explained(coarsened(probs.double(), self.classes))
+
+        with tiled.full_precision():
+            labels = Labels(gathered(rows(), len(order)), target_gram(val), self.noise)
+            return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
+
+
+def _select(labels: Labels, costs: Float[Tensor, "n"], size: int) -> NDArray[np.int64]:
+    costs, survey, picks = costs.to(labels.E), labels.survey(), list[Tensor]()
+    everybody = costs.new_zeros(1)  # a bound that all reach
+    for _ in range(size):
+        pick = (survey.scores(everybody) / costs).argmax(0, keepdim=True)
+        change = labels.change(pick, survey.W)
+        survey.add(change, pick)
+        survey.W = survey.W - change.K @ change.K.T
+        picks.append(pick)
+    return torch.cat(picks).cpu().numpy()
