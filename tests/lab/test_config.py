@@ -468,13 +468,22 @@ def test_a_look_at_an_archive(folder):
 
 
 def test_a_guess_that_is_not_clear_is_refused(folder):
-    rows = "".join(f"{i % 2},{i % 3},{i}\n" for i in range(60))
+    rows = "".join(f"{i % 2},{i % 3},{i / 2}\n" for i in range(60))
     Path("t.csv").write_text("a,b,c\n" + rows)
     with pytest.raises(InputError, match=r"which of a, b, c in t\.csv holds the labels"):
         look.describe(Path("t.csv"), Path("."))
     assert 'inputs = ["b", "c"]' in look.describe(Path("t.csv"), Path("."), "a")
     with pytest.raises(InputError, match="has no 'd' but a, b, c"):
         look.describe(Path("t.csv"), Path("."), "d")
+
+
+def test_a_look_passes_over_ids_and_prefers_prose(folder):
+    rows = [f"{100 + i},{'a fine and long film ' * 2},{i % 7 / 2},{i % 2}\n" for i in range(60)]
+    Path("t.csv").write_text("id,text,length,label\n" + "".join(rows))
+    assert 'inputs = ["text"]' in look.describe(Path("t.csv"), Path("."))
+    rows = [f"{i},{i % 7},{i % 2}\n" for i in range(60)]
+    Path("n.csv").write_text("id,length,label\n" + "".join(rows))
+    assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
 
 
 @pytest.mark.parametrize(
