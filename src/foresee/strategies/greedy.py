@@ -66,7 +66,7 @@ class GreedyConditioning:
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
             and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls
-            by at most λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 6 classes) numbers.
+            by at most λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 40 classes) numbers.
         noise: ε, the share of a label's variance that is error. A second copy of a point whose
             label is certain given the draw is worth ε/2 of the first, and is taken only where
             nothing else is worth more.
