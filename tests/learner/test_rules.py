@@ -57,6 +57,17 @@ def test_scores_and_promise_are_those_of_the_draws():
     np.testing.assert_allclose(batch.promise, foresee.promise(draws, goals), rtol=1e-5)
 
 
+def test_a_sample_tells_what_all_promise():
+    x = np.tile(X[:2], (40, 1))
+
+    def promised(candidates):
+        found = Learner(LogisticRegression(), x, draws=50, candidates=candidates)
+        found.tell(range(4), ["a", "b"] * 2)
+        return found.promise()
+
+    np.testing.assert_allclose(promised(10), promised(None), rtol=0.1)
+
+
 def test_asking_again_gives_the_same_batch_until_something_is_told():
     found = warm()
     batch = found.ask(5)
@@ -262,14 +273,24 @@ def test_bad_sizes():
             learner().ask(size)
 
 
-def test_a_pool_of_copies_does_not_fill_a_batch():
-    x = np.concatenate([np.repeat([[0.1, 2.0]], 8, axis=0), X])
-    found = Learner(LogisticRegression(), x, draws=50)
-    cold = found.ask(6)
-    assert sum(i < 8 for i in cold.ids) <= 1
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pool_of_copies_does_not_fill_a_batch(seed):
+    x = np.concatenate([np.repeat([[0.0, 2.5]], 8, axis=0), X])  # nothing is in more doubt
+    found = Learner(LogisticRegression(), x, draws=50, seed=seed)
+    assert sum(i < 8 for i in found.ask(6).ids) <= 1
     found.release()
     found.tell(range(8, 20), [truth(i) for i in range(12)])
-    assert sum(i < 8 for i in found.ask(6).ids) <= 1
+    copies = sum(i < 8 for i in found.ask(6).ids)
+    assert copies <= 1
+    priced = Learner(LogisticRegression(), x, draws=50, seed=seed, costs=np.ones(68))
+    priced.tell(range(8, 20), [truth(i) for i in range(12)])
+    assert sum(i < 8 for i in priced.ask(6).ids) == copies
+
+
+def test_copies_are_handed_out_where_there_is_nothing_else():
+    found = Learner(LogisticRegression(), np.repeat(X[:4], 3, axis=0), draws=20)
+    found.tell([0, 3, 6, 9], [truth(i) for i in range(4)])
+    assert len(set(found.ask(8).ids)) == 8
 
 
 def test_a_cold_start_stands_for_the_target():
@@ -403,6 +424,11 @@ def test_any_strategy_and_what_it_sees():
     assert (len(view.pool), len(view.val), len(view.labelled)) == (10, 7, 4)
     np.testing.assert_array_equal(view.pool[:][:3], X[[NAMES.index(n) for n in batch.ids]])
     np.testing.assert_array_equal(view.labels, [truth(i) == "right" for i in range(4)])
+    found.tell(batch.ids, [truth(name) for name in batch.ids])
+    found.ask(3)
+    first, second = ({tuple(row) for row in view.pool[:]} for view in seen)
+    assert len(first & second) < 8  # drawn anew, from all
+    assert max(NAMES.index(name) for name in batch.ids) > 13
     with pytest.raises(InputError, match="function must return 3 positions"):
         warm(strategy=lambda view, size, rng: [0]).ask(3)
 

@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from foresee.learner import cold, record
 from foresee.learner.answers import check_classes
 from foresee.learner.desk import Desk
 from foresee.learner.models import Fit, Frozen, fitting
-from foresee.learner.pool import Named, subset
+from foresee.learner.pool import Named, distinct, subset
 from foresee.learner.record import Batch, Id, Label
 from foresee.posteriors import point
 from foresee.recipe import Recipe
@@ -384,8 +384,11 @@ class Learner:
         places, labels = self._desk.training_set()
         labelled = self._part("pool", np.array(places))
         view = View(self._posterior, labelled, self._numbers(labels), pool, val)
-        strategy = self._choice(some)
-        picks = checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
+        picks = self._choose(view, some, size, rng)
+        if len(distinct(pool[picks])) < size <= len(kinds := distinct(pool)):
+            # Equal rows have one label, whatever a noisy model believes of the second.
+            one_each = replace(view, pool=self._part("pool", some[kinds]))
+            picks = kinds[self._choose(one_each, some[kinds], size, rng)]
         draws: Any = self._posterior.predict(pool[picks])
         goals: Any = self._posterior.predict(val[:])
         worth = arrays.numpy(scores.mebl(draws, goals)).tolist()
@@ -399,10 +402,14 @@ class Learner:
                 pool, val = arrays.numpy(embed(pool)), arrays.numpy(embed(val))
         return cold.spread(pool, val, size, rng)
 
-    def _choice(self, some: NDArray[np.int64]) -> Strategy:
+    def _choose(
+        self, view: View, some: NDArray[np.int64], size: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Positions in the view's pool, which are ``some`` of the whole."""
+        strategy = self.strategy or GreedyConditioning()
         if self._prices is not None:
-            return Priced(self._prices[some])
-        return self.strategy or GreedyConditioning()
+            strategy = Priced(self._prices[some])
+        return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
 
 
 def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:
