@@ -377,6 +377,30 @@ def test_several_are_trained_as_each_would_be_alone(few):
     assert fit_all([]) == []
 
 
+def test_turns_are_taken_step_by_step_and_their_time_is_shared_out():
+    taken = []
+
+    def working(name, steps):
+        for _ in range(steps):
+            taken.append(name)
+            time.sleep(0.02)
+            yield
+        if name == "c":
+            raise InputError("enough")
+        return training.Training(name, 0.0, 0.0, 0.0)
+
+    start = time.perf_counter()
+    trainings = {name: working(name, steps) for name, steps in (("a", 1), ("b", 3), ("c", 2))}
+    outcomes = training._in_turns(trainings)
+    whole = time.perf_counter() - start
+    assert "".join(taken) == "abcbcb"
+    assert str(outcomes["c"]) == "enough"
+    a, b = outcomes["a"].seconds, outcomes["b"].seconds
+    assert (outcomes["a"].model, outcomes["b"].model) == ("a", "b")
+    assert 0.02 <= a < b
+    assert a + b < whole - 0.03  # c had its share, too
+
+
 def test_a_bug_in_one_is_its_outcome_and_an_interrupt_ends_all(few):
     def broken(error):
         def advance(_):

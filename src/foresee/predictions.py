@@ -261,10 +261,11 @@ def _reading(argument: str, source: str) -> Iterator[None]:
     except (InputError, GeneratorExit):
         raise
     except Exception as error:  # a damaged file raises ValueError, BadZipFile, MemoryError, ...
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        path, reason = split(source)[0], (str(error) or type(error).__name__).splitlines()[0]
+        how = _WRITERS.get(path.suffix.lower(), "in UTF-8")
         raise InputError(
-            f"{argument}: {split(source)[0]} cannot be read ({reason}): it is damaged or holds no "
-            "plain array; write it again with numpy.save"
+            f"{argument}: {path} cannot be read ({reason}): it is damaged or of another kind; "
+            f"write it again {how}"
         ) from error
 
 
@@ -461,5 +462,10 @@ def _no_column(argument: str, path: Path, column: str, header: Sequence[str]) ->
     )
 
 
+_WRITERS = {
+    ".npy": "with numpy.save",
+    ".pt": "with torch.save, as a tensor",
+    ".parquet": "with pyarrow",
+}
 _OPENERS = {".npy": _numpy, ".npz": _numpy, ".pt": _pt, ".csv": _csv, ".parquet": _parquet}
 _NAMES = {".txt": _text_names, ".csv": _csv_names, ".npy": _npy_names, ".parquet": _parquet_names}

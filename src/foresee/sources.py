@@ -294,7 +294,7 @@ def _used(
     for name in (*used, *answers):
         if name not in there:
             raise InputError(f"{path} has no column {name!r} but {', '.join(there)}: name another")
-    return list(used)
+    return list(dict.fromkeys(used))
 
 
 def _csv(path: Path, wanted: Sequence[str] | None, answers: set[str]) -> dict[str, Any]:

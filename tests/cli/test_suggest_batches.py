@@ -185,6 +185,16 @@ def test_copies_come_last_where_there_is_nothing_else(folder):
     assert "only 3 rows differ in their predictions: the last 5 picks are copies" in result.stderr
 
 
+def test_rows_of_the_same_numbers_in_another_order_are_no_copies(folder):
+    row = draws(0, 1)
+    swaps = [row[..., order] for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 1, 0])]
+    turned = [row[:, [*range(i, T), *range(i)]] for i in range(1, T)]
+    np.save("pool.npy", np.concatenate(swaps + turned))
+    result = run(k=9)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
 # Promises
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
+from foresee.lab.paper import experiment
 
 TABLE = """name = "toy"
 
@@ -138,6 +139,25 @@ def test_the_digest_is_of_what_is_read_not_of_where_it_lies(folder):
     assert read().experiments[0].own.digest != before
 
 
+def test_the_digest_is_of_texts_and_domains_too():
+    texts, labels = np.array(["a", "b"], dtype=object), np.array([0, 1])
+    plain = own.Data("t", texts, labels, ("x", "y"))
+    others = [
+        own.Data("t", np.array(["a", "c"], dtype=object), labels, ("x", "y")),
+        own.Data("t", np.array(["ab", ""], dtype=object), labels, ("x", "y")),
+        own.Data("t", texts, labels, ("x", "y"), np.array(["n", "s"])),
+        own.Data("t", texts, labels, ("x", "y"), np.array(["s", "n"])),
+        own.Data("t", texts, labels, ("x", "z")),
+    ]
+    assert len({data.digest for data in (plain, *others)}) == 6
+
+
+def test_headers_of_sets_by_name_have_no_entry_for_data_of_ones_own():
+    known = experiment("digits", shift=True)
+    values = store.configuration(known, methods.method("Random", known, (0.5,), (0.5,)), 0)
+    assert "own" not in values["experiment"]
+
+
 def test_settings_draw_from_where_they_should(folder):
     data = own.read("toy", read().experiments[0].own, 0, Path("toy.npz"))
     plain, shift, narrow = (own.split(data, e, seed=3) for e in read().experiments)
@@ -170,7 +190,7 @@ def test_where_the_target_is_narrow_all_else_is_drawn_from_what_is_left():
 WRONG = {
     "no table": ("[sizes]", "[size]", 11, "the file has no key 'size': did you mean sizes?"),
     "a key": ("n_seed = 12", "n_seeds = 12", 12, "[sizes] has no key 'n_seeds': did you mean"),
-    "a type": ("n_pool = 40", 'n_pool = "40"', 13, "sizes.n_pool: int expected, got '40'"),
+    "a type": ("n_pool = 40", 'n_pool = "40"', 13, "sizes.n_pool: Expected `int`, got `str`"),
     "a size": ("n_val = 10", "n_val = 0", 14, "sizes.n_val must be positive, got 0"),
     "missing": ("n_test = 20\n", "", 11, "sizes.n_test is missing: add it under [sizes]"),
     "too many": ("n_pool = 40", "n_pool = 4000", 13, "noshift: toy has 200 rows in all, and 4042"),
@@ -448,13 +468,22 @@ def test_a_look_at_an_archive(folder):
 
 
 def test_a_guess_that_is_not_clear_is_refused(folder):
-    rows = "".join(f"{i % 2},{i % 3},{i}\n" for i in range(60))
+    rows = "".join(f"{i % 2},{i % 3},{i / 2}\n" for i in range(60))
     Path("t.csv").write_text("a,b,c\n" + rows)
     with pytest.raises(InputError, match=r"which of a, b, c in t\.csv holds the labels"):
         look.describe(Path("t.csv"), Path("."))
     assert 'inputs = ["b", "c"]' in look.describe(Path("t.csv"), Path("."), "a")
     with pytest.raises(InputError, match="has no 'd' but a, b, c"):
         look.describe(Path("t.csv"), Path("."), "d")
+
+
+def test_a_look_passes_over_ids_and_prefers_prose(folder):
+    rows = [f"{100 + i},{'a fine and long film ' * 2},{i % 7 / 2},{i % 2}\n" for i in range(60)]
+    Path("t.csv").write_text("id,text,length,label\n" + "".join(rows))
+    assert 'inputs = ["text"]' in look.describe(Path("t.csv"), Path("."))
+    rows = [f"{i},{i % 7},{i % 2}\n" for i in range(60)]
+    Path("n.csv").write_text("id,length,label\n" + "".join(rows))
+    assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
 
 
 @pytest.mark.parametrize(

@@ -368,11 +368,13 @@ def test_an_interrupt_loses_no_round_and_leaves_no_lock(tmp_path, monkeypatch):
         run_trial(job, Place(tmp_path / "alone"))
     runner._first_rounds.clear()
     monkeypatch.setattr(runner, "fit_all", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as kept:
         list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 2))
     monkeypatch.setattr(runner, "fit_all", whole)
     assert [len(rounds(job, tmp_path / "cut")) for job in jobs] == [1, 1]
-    list(runner._side_by_side(jobs, Place(tmp_path / "cut"), 1))
+    again = runner._side_by_side(jobs, Place(tmp_path / "cut"), 1)
+    assert [outcome.state for outcome in again] == ["finished"] * 2
+    del kept  # what was interrupted lives as long as its traceback
     for job in jobs:
         assert rounds(job, tmp_path / "cut") == rounds(job, tmp_path / "alone")
 

@@ -278,13 +278,26 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     assert any(some < steps for some, steps in kept) == (block < 400)  # and mistakes were undone
 
 
-@pytest.mark.parametrize("steps", [7, 64])
-def test_followed_pick_by_pick_they_are_the_same(monkeypatch, steps):
-    pool, val = pair(n=400, m=30, t=30, c=5)
+@pytest.mark.parametrize("ahead", [1, 7, 64])
+@pytest.mark.parametrize("cached", [0, 1 << 20])
+def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, cached):
+    pool, val = pair(n=400, m=30, t=300, c=5)
     labels = labels_of(pool, val)
     expected = plain(labels, 120).picks.tolist()
-    monkeypatch.setattr(greedy, "STEPS", steps)
+    monkeypatch.setattr(greedy, "_AHEAD", ahead)
+    monkeypatch.setattr(greedy, "_CACHED", cached)
+    kept = []
+    add = drawspace.Survey.add_while_best
+
+    def spy(*run):
+        kept.append((add(*run), len(run[1])))
+        return kept[-1][0]
+
+    monkeypatch.setattr(drawspace.Survey, "add_while_best", spy)
     assert greedy._select(labels, 120).tolist() == expected
+    assert bool(kept) == (cached == 0)
+    # In a long run a better one is outside, and what follows is undone.
+    assert any(some < steps for some, steps in kept) == (cached == 0 and ahead == 64)
 
 
 def test_scores_of_a_long_run_are_those_of_brute_force():

@@ -14,6 +14,7 @@ from foresee import sources
 from foresee.errors import InputError
 
 _SIDE = 32  # pixels of images
+_PROSE = 20  # characters of a column's values from which on it is taken for texts to read
 _USUAL = ("label", "labels", "class", "target", "y", "category", "species", "outcome")
 
 
@@ -123,20 +124,31 @@ def _file(path: Path, labels: str | None) -> _Found:
     texts = [name for name in columns if name != labels and _is_text(columns[name])]
     numbers = [name for name in columns if name != labels and not _is_text(columns[name])]
     numbers = [name for name in numbers if len(columns[name]) == len(values)]
+    numbers = [name for name in numbers if not _counts_rows(columns[name])] or numbers
     if path.suffix.lower() == ".npz" and numbers:
         numbers = [max(numbers, key=lambda name: np.asarray(columns[name]).ndim)]
-    inputs = numbers or sorted(texts, key=lambda name: -_length(columns[name]))[:1]
+    longest = sorted(texts, key=lambda name: -_length(columns[name]))[:1]
+    prose = bool(longest) and _length(columns[longest[0]]) >= _PROSE
+    inputs = longest if prose or not numbers else numbers
     if not inputs:
         raise InputError(f"--data: {path} has nothing but labels: add what a model can read")
     array = columns[inputs[0]]
     images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
-    kind = "images" if images else "numbers" if numbers else "texts"
+    kind = "images" if images else "texts" if inputs is longest else "numbers"
     lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
     return _Found(lines, kind, values)
 
 
 def _is_text(column: Any) -> bool:
     return not isinstance(column, np.ndarray) or column.dtype.kind not in "biuf"
+
+
+def _counts_rows(column: Any) -> bool:
+    """Whether it is a number for each row: an id, and not what a model should read."""
+    values = np.asarray(column)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        return False
+    return bool((values == np.round(values)).all()) and len(np.unique(values)) == len(values)
 
 
 def _length(column: Sequence[Any]) -> float:

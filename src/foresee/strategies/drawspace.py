@@ -59,6 +59,7 @@ X = TypeVar("X")
 TAKEN = -1.0
 
 _MARGIN = 1.001  # more than the rounding of a score in float32
+_SAME = 1.00001  # what one label may score by two products
 _AXES = 256  # of the draws, whose products with all later ones are computed at once
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 
@@ -126,15 +127,18 @@ class Labels:
         parts = _parts(n, self.E[0].numel(), self.E)
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
-    def change(self, which: Int[Tensor, "1"], W: Float[Tensor, "t t"]) -> Change:
-        """What this label changes. In float64."""
+    def change(
+        self, which: Int[Tensor, "1"], W: Float[Tensor, "t t"], since: Sequence[Change] = ()
+    ) -> Change:
+        """What this label changes, with these changes since W. In float64."""
         E = self.E[which][0].double()  # [c t]
-        EW = E @ W  # [c t]
+        B = torch.cat([W[:, :0], *(change.K for change in since)], 1)  # now W is W − B Bᵀ
+        EW = E @ W - (E @ B) @ B.T  # [c t]
         M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [c c]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
         K = torch.linalg.solve_triangular(L, EW, upper=False).T  # [t c]
         SK = self.S @ K  # [t c]
-        return Change(K, W @ SK, K.T @ SK)
+        return Change(K, W @ SK - B @ (B.T @ SK), K.T @ SK)
 
     def survey(
         self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
@@ -147,7 +151,7 @@ class Labels:
         else:
             H, M = self._between(W @ self.S @ W), self.M_at_first - self._between(unknown - W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
-        return Survey(self.E, H, M, R, W.clone(), taken.clone())
+        return Survey(self.E, H, M, R, W, taken.clone())
 
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n c c"]:
         """E A Eᵀ."""
@@ -172,7 +176,10 @@ class Labels:
 
 @dataclass
 class Survey:
-    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, W, and who is in the batch."""
+    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, and who is in the batch.
+
+    W is that before a run of picks.
+    """
 
     E: Float[Tensor, "n c t"]
     H: Float[Tensor, "n c c"]
@@ -184,17 +191,34 @@ class Survey:
     def some(self, which: Tensor | slice) -> "Survey":
         """Those at these positions, to be followed apart from the others."""
         H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
-        return Survey(self.E[which], H, M, R, self.W.clone(), taken)
+        return Survey(self.E[which], H, M, R, self.W, taken)
 
     def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
-        """Add a label to the batch: one of these, or (None) another, when W need not follow."""
+        """Add a label to the batch: one of these, or (None) another."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
-            self.W.addmm_(change.K, change.K.T, alpha=-1)
+        self._follow(self._shared([change])[:, :, 0], change.KSK)
+
+    def add_while_best(
+        self, picks: Int[Tensor, "s"], scores: Float[Tensor, "s"], changes: Sequence[Change]
+    ) -> int:
+        """Add labels up to the first, but for the very first, that another one beats; how many."""
+        for step, shared in enumerate(self._shared(changes).unbind(2)):
+            if step and (self.scores(scores[step]) > scores[step] * _SAME).any():
+                return step
+            self._follow(shared, changes[step].KSK)
+            self.taken.index_fill_(0, picks[step : step + 1], True)
+        return len(changes)
+
+    def _shared(self, changes: Sequence[Change]) -> Float[Tensor, "n c s 2 c"]:
+        """X = E K and Y = E W S K for every change."""
         n, c, t = self.E.shape
-        both = self.E.view(-1, t) @ torch.cat([change.K, change.WSK], 1).to(self.E)  # [n·c 2c]
-        X, Y = both.view(n, c, 2, c).unbind(2)  # [n c c] both
-        half = X @ (Y - X @ (change.KSK / 2).to(Y)).mT  # [n c c]
+        factors = torch.cat([factor for change in changes for factor in change[:2]], 1)  # [t 2c·s]
+        return (self.E.view(-1, t) @ factors.to(self.E)).view(n, c, -1, 2, c)
+
+    def _follow(self, shared: Float[Tensor, "n c 2 c"], KSK: Float[Tensor, "c c"]) -> None:
+        X, Y = shared.unbind(2)  # [n c c] both
+        half = X @ (Y - X @ (KSK / 2).to(Y)).mT  # [n c c]
         self.H -= half + half.mT
         self.M -= X @ X.mT
 

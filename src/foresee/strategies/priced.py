@@ -1,9 +1,6 @@
 """Greedy conditioning where labels have prices: always the label with the largest gain per price.
 
-The equations are those of `drawspace`, with S = F Fᵀ. All labels are followed: E W F and M of each
-are brought up to date after every pick, by
-
-    E W F ← E W F − (E K)(Kᵀ F),    M ← M − (E K)(E K)ᵀ.
+The equations are those of `drawspace`; all labels are followed, in float64.
 """
 
 from collections.abc import Iterator
@@ -19,7 +16,7 @@ from foresee import arrays
 from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import draw_candidates, gathered, pool_draws, target_draws
-from foresee.strategies.drawspace import explained, target_gram
+from foresee.strategies.drawspace import Labels, explained, target_gram
 from foresee.strategies.greedy import coarsened
 from foresee.types import View
 
@@ -64,42 +61,20 @@ class Priced:
 
         def rows() -> Iterator[Float[Tensor, "k c t"]]:
             for probs in pool_draws(view, order, val):
-                yield explained(coarsened(probs, self.classes))
+                yield explained(coarsened(probs.double(), self.classes))
 
-        E = gathered(rows(), len(order))
         with tiled.full_precision():
-            picks = _select(
-                E,
-                tiled.root(target_gram(val)).to(E),
-                torch.from_numpy(self.costs[order]),
-                size,
-                self.noise,
-            )
-        return order[picks]
+            labels = Labels(gathered(rows(), len(order)), target_gram(val), self.noise)
+            return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
 
 
-def _select(
-    E: Float[Tensor, "n c t"],
-    F: Float[Tensor, "t t"],
-    costs: Float[Tensor, "n"],
-    size: int,
-    noise: float,
-) -> list[int]:
-    n, c, t = E.shape
-    W = torch.eye(t).to(E)
-    EWF = E @ F
-    M = (1 + noise) * torch.eye(c).to(E).repeat(n, 1, 1)
-    costs, picks = costs.to(E), list[int]()
-    while True:
-        L = torch.linalg.cholesky(M)
-        gains = torch.linalg.solve_triangular(L, EWF, upper=False).square().sum((1, 2)) / costs
-        gains[picks] = -1.0
-        pick = int(gains.argmax())
+def _select(labels: Labels, costs: Float[Tensor, "n"], size: int) -> NDArray[np.int64]:
+    costs, survey, picks = costs.to(labels.E), labels.survey(), list[Tensor]()
+    everybody = costs.new_zeros(1)  # a bound that all reach
+    for _ in range(size):
+        pick = (survey.scores(everybody) / costs).argmax(0, keepdim=True)
+        change = labels.change(pick, survey.W)
+        survey.add(change, pick)
+        survey.W = survey.W - change.K @ change.K.T
         picks.append(pick)
-        if len(picks) == size:
-            return picks
-        K = torch.linalg.solve_triangular(L[pick], E[pick] @ W, upper=False).mT  # [t c]
-        W = W - K @ K.mT
-        EK = E @ K
-        EWF -= EK @ (K.mT @ F)
-        M -= EK @ EK.mT
+    return torch.cat(picks).cpu().numpy()
