@@ -148,6 +148,17 @@ def _deviations(
 
 
 @triton.jit
+def _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
+    """Cost of the cheapest action − that of others [t a], draws ``start`` and on, and which."""
+    t = start + tl.arange(0, BLOCK_T)
+    step = t.to(tl.int64) * stride_t
+    seen = (t < t_total)[:, None] & known[None, :]
+    x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+    y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
+    return y[:, None] - x, t, seen
+
+
+@triton.jit
 def _savings(
     cost,
     stride_m,
@@ -200,12 +211,7 @@ def _savings(
         high = tl.full([BLOCK_A], float("-inf"), tl.float32)
         low = tl.full([BLOCK_A], float("inf"), tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
-            step = t.to(tl.int64) * stride_t
-            seen = (t < t_total)[:, None] & known[None, :]
-            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
-            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
-            d = y[:, None] - x
+            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
             high = tl.maximum(high, tl.max(tl.where(seen, d, float("-inf")), 0))
             low = tl.minimum(low, tl.min(tl.where(seen, d, float("inf")), 0))
         widest = tl.maximum(widest, tl.max(tl.where(known, high - low, 0.0), 0))
@@ -220,23 +226,15 @@ def _savings(
         )
         total = tl.zeros([BLOCK_A], tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
-            step = t.to(tl.int64) * stride_t
-            seen = (t < t_total)[:, None] & known[None, :]
-            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
-            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
-            total += tl.sum(tl.where(seen, y[:, None] - x - start_d[None, :], 0.0), 0)
+            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
+            total += tl.sum(tl.where(seen, d - start_d[None, :], 0.0), 0)
         shift = total / t_total
         k = ((j // GROUP) * a_padded + a) * GROUP + j % GROUP
         # No action beats the best one on average, whatever rounding says.
         tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=known)
         for start in range(0, t_total, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
-            step = t.to(tl.int64) * stride_t
-            seen = (t < t_total)[:, None] & known[None, :]
-            x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
-            y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
-            centred = (y[:, None] - x - start_d[None, :] - shift[None, :]) * (scale / widest)
+            d, t, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
+            centred = (d - start_d[None, :] - shift[None, :]) * (scale / widest)
             tl.store(
                 columns + k[None, :] * row_length + t[:, None], centred.to(tl.float16), mask=seen
             )

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from filelock import FileLock, Timeout
 
-from foresee import __version__, files, lines
+from foresee import files, lines
 from foresee.errors import InputError
 
 # A text or a whole number; people index with them, so a checker of types must not mind.
@@ -193,7 +194,7 @@ class Record:
 
 def identity(header: dict[str, Any]) -> dict[str, Any]:
     """The first line of a record."""
-    first = {"kind": "learner", "format": FORMAT, "foresee": __version__}
+    first = {"kind": "learner", "format": FORMAT, "foresee": version("foresee")}
     return {**first, **header, **lines.CHECKSUMS}
 
 
