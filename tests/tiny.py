@@ -33,6 +33,8 @@ DIGITS = replace(
 
 BOTH = (replace(DIGITS, shift=False), DIGITS)
 """In place of `paper.OURS`, for commands."""
+NARROW = (replace(DIGITS, shift=False, target=("3", "5", "8", "9")),)
+"""In place of `paper.NARROW`."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ TOTAL = 12
 def small(tmp_path, monkeypatch):
     """Digits with few points, one core, and an empty folder to work in."""
     monkeypatch.setattr(paper, "OURS", tiny.BOTH)
+    monkeypatch.setattr(paper, "NARROW", tiny.NARROW)
     monkeypatch.setattr("foresee.cli.run.cores", lambda: 1)
     monkeypatch.setattr(runner, "_WAIT", 0.1)
     runner._prepared.cache_clear()  # its paths are relative to a folder that we leave
@@ -254,14 +255,14 @@ def test_a_killed_run_says_what_is_missing(small, monkeypatch):
     rows = rows_of(command("status", "runs"))
     assert [row[:2] for row in rows] == [
         [f"digits-{setting}", method]
-        for setting in ("noshift", "shift")
+        for setting in ("narrow", "noshift", "shift")
         for method in ("Entropy", "Random")
     ]
     assert all(row[2:] == ["0/3", "0", "0/9", "0–2"] for row in rows)
     result = command("report", "runs")
     assert result.exit_code == 0, result.output
     page = Path("report/index.html").read_text()
-    assert "0 of 12 finished" in page
+    assert "0 of 18 finished" in page
     assert "<b>digits, shift</b>: Random seeds 0–2 not begun; Entropy seeds 0–2 not begun." in page
 
 

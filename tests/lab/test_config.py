@@ -176,8 +176,8 @@ def test_settings_draw_from_where_they_should(folder):
 def test_where_the_target_is_narrow_all_else_is_drawn_from_what_is_left():
     labels = np.arange(3000) % 3
     data = own.Data("t", np.zeros((3000, 1), np.float32), labels, ("a", "b", "c"))
-    mine = Own("npz", "", target_classes=("a",))
-    wide = Experiment("t", False, 0, 3, 300, 400, 600, 1, 400, 1, 1, 1, 5, own=mine)
+    wide = Experiment("t", False, 0, 3, 300, 400, 600, 1, 400, 1, 1, 1, 5, own=Own("npz", ""))
+    wide = replace(wide, target=("a",))
     split = own.split(data, wide, seed=0)
     for part in (split.seed, split.pool):
         share = np.bincount(labels[part], minlength=3) / len(part)

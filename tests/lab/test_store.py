@@ -750,7 +750,8 @@ def test_a_header_of_wrong_types_is_left_out_by_name(tmp_path, key, value):
 )
 def test_an_experiment_of_wrong_types_is_left_out_by_name(tmp_path, key):
     path, *others = three(tmp_path)
-    rewrite(path, lambda header, *rounds: header["experiment"].update({key: ["a"]}))
+    wrong = "a" if key == "target" else ["a"]
+    rewrite(path, lambda header, *rounds: header["experiment"].update({key: wrong}))
     (problem,) = left_out(tmp_path, *others)
     assert f"{path} is no trial" in problem
     assert "(line 1: Expected" in problem

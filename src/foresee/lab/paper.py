@@ -4,10 +4,10 @@ The 14 experiments are the paper's table of parameters, the training its table o
 """
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from foresee.errors import InputError
-from foresee.lab.experiment import Experiment, Network
+from foresee.lab.experiment import Experiment, Network, Setting
 from foresee.recipe import Recipe
 
 SEEDS = 10
@@ -62,31 +62,31 @@ OURS: tuple[Experiment, ...] = (
 # fmt: on
 
 
-# The classes of a narrow target, or its domain: the one that WILDS itself keeps for testing.
-_MAMMALS = (  # the five groups of them, of twenty, five classes each
-    *("beaver", "dolphin", "otter", "seal", "whale"),
-    *("bear", "leopard", "lion", "tiger", "wolf"),
-    *("camel", "cattle", "chimpanzee", "elephant", "kangaroo"),
-    *("fox", "porcupine", "possum", "raccoon", "skunk"),
-    *("hamster", "mouse", "rabbit", "shrew", "squirrel"),
+def _narrow(dataset: str, *target: str, **sizes: Any) -> Experiment:
+    """The experiment without shift whose target is some classes or a domain of it alone."""
+    (wide,) = (e for e in (*EXPERIMENTS, *OURS) if e.dataset == dataset and not e.shift)
+    return replace(wide, target=target, **sizes)
+
+
+# fmt: off
+NARROW: tuple[Experiment, ...] = (
+    _narrow("CIFAR10", "bird", "cat", "deer", "dog", n_test=5000),
+    _narrow("CIFAR100",  # its five groups of mammals
+            "beaver", "dolphin", "otter", "seal", "whale",
+            "bear", "leopard", "lion", "tiger", "wolf",
+            "camel", "cattle", "chimpanzee", "elephant", "kangaroo",
+            "fox", "porcupine", "possum", "raccoon", "skunk",
+            "hamster", "mouse", "rabbit", "shrew", "squirrel", n_val=3000, n_test=5000),
+    _narrow("SVHN", "3", "5", "8", "9"),
+    _narrow("MNIST", "3", "5", "8", "9"),
+    # The domain that WILDS itself keeps for testing.
+    _narrow("Camelyon17", "2"),
+    _narrow("iWildCam", "test"),
+    _narrow("FMoW", "test"),
+    _narrow("digits", "3", "5", "8", "9", n_val=200, n_pool=1200, n_test=300),
+    _narrow("FashionMNIST", "T-shirt/top", "Pullover", "Coat", "Shirt"),
 )
-_TARGETS: dict[str, tuple[str, ...]] = {
-    "CIFAR10": ("bird", "cat", "deer", "dog"),
-    "CIFAR100": _MAMMALS,
-    "SVHN": ("3", "5", "8", "9"),
-    "MNIST": ("3", "5", "8", "9"),
-    "Camelyon17": ("2",),
-    "iWildCam": ("test",),
-    "FMoW": ("test",),
-    "digits": ("3", "5", "8", "9"),
-    "FashionMNIST": ("T-shirt/top", "Pullover", "Coat", "Shirt"),
-}
-# Where the target has too few images for the sizes without shift.
-_FEWER: dict[str, dict[str, int]] = {
-    "CIFAR10": {"n_test": 5000},
-    "CIFAR100": {"n_val": 3000, "n_test": 5000},
-    "digits": {"n_val": 200, "n_pool": 1200, "n_test": 300},
-}
+# fmt: on
 
 
 def experiment(
@@ -113,13 +113,11 @@ def experiment(
     """
     if shift and narrow:
         raise InputError("shift and narrow are two settings: choose one")
-    known = {(e.dataset.lower(), e.shift): e for e in (*EXPERIMENTS, *OURS)}
-    if (dataset.lower(), shift) not in known:
+    setting: Setting = "narrow" if narrow else "shift" if shift else "noshift"
+    known = {(e.dataset.lower(), e.setting): e for e in (*EXPERIMENTS, *OURS, *NARROW)}
+    if (dataset.lower(), setting) not in known:
         raise InputError(f"dataset must be one of {', '.join(datasets())}, got {dataset}")
-    found = known[dataset.lower(), shift]
-    if narrow:
-        name = found.dataset
-        found = replace(found, target=_TARGETS[name], **_FEWER.get(name, {}))
+    found = known[dataset.lower(), setting]
     return replace(
         found,
         network=network or found.network,

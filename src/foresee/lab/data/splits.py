@@ -210,7 +210,9 @@ def mark(task: Task, data: _Labelled, split: Split, experiment: Experiment, seed
         task = replace(task, pool=pool, scrambled=scrambled)
     if experiment.target:
         inside = in_target(experiment.target, data)[split.pool]
-        task = replace(task, in_target=inside & ~(False if task.scrambled is None else task.scrambled))
+        if task.scrambled is not None:
+            inside &= ~task.scrambled
+        task = replace(task, in_target=inside)
     return task
 
 
