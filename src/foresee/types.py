@@ -127,7 +127,11 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """Data split for active learning. Labels of the pool can only be bought from the oracle."""
+    """Data split for active learning. Labels of the pool can only be bought from the oracle.
+
+    ``in_target`` [n] tells which of the pool are of the target, where that is narrower than the
+    pool, ``scrambled`` [n] which are noise, where there is some; no method is shown either.
+    """
 
     n_classes: int
     seed: Inputs
@@ -137,3 +141,5 @@ class Task:
     test: Inputs
     test_labels: NDArray[np.int64]
     oracle: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    in_target: NDArray[np.bool_] | None = None
+    scrambled: NDArray[np.bool_] | None = None

@@ -84,9 +84,9 @@ def test_a_file_becomes_experiments(folder):
     plain, shift, narrow = found.experiments
     assert (plain.n_seed, plain.n_pool, plain.rounds, plain.draws) == (12, 40, 2, 5)
     assert (plain.classes, plain.network, plain.candidates, plain.targets) == (3, "forest", 40, 100)
-    assert (plain.own.source, plain.own.target_classes) == ((), ())
+    assert (plain.own.source, plain.target) == ((), ())
     assert (shift.shift, shift.own.source) == (True, ("north",))
-    assert narrow.own.target_classes == ("0", "2")
+    assert narrow.target == ("0", "2")
     assert (found.methods, found.seeds) == (("MELL", "Random"), 1)
 
 
@@ -97,7 +97,7 @@ def test_trials_run_and_hold_the_whole_configuration(folder):
     assert all(trial.finished for trial in trials)
     header = next(t.header for t in trials if t.experiment.setting == "narrow")
     assert header["experiment"]["own"]["digest"] == found.experiments[0].own.digest
-    assert header["experiment"]["own"]["target_classes"] == ["0", "2"]
+    assert header["experiment"]["target"] == ["0", "2"]
     assert {t.experiment for t in trials} == set(found.experiments)
 
 

@@ -106,12 +106,19 @@ def steps(
             promise_pool=promised[1],
             restarted=getattr(posterior, "restarted", False),
             draws=draws,
+            in_target=_share(task.in_target, picks),
+            scrambled=_share(task.scrambled, picks),
             **measured,
         )
         if size == 0:
             return
         bought = np.concatenate([bought, picks])
         answers = np.concatenate([answers, new_labels])
+
+
+def _share(of: NDArray[np.bool_] | None, picks: NDArray[np.int64]) -> float | None:
+    """What share of the picks is marked; None where nothing is, or nothing was picked."""
+    return None if of is None or len(picks) == 0 else round(float(of[picks].mean()), 12)
 
 
 def _sampled(

@@ -5,6 +5,7 @@ for them what `foresee.lab.data` does for the sets that are known by name; `samp
 them.
 """
 
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -20,7 +21,7 @@ from torch import nn
 
 from foresee import arrays, checks, networks, seeding, sources
 from foresee.errors import InputError
-from foresee.lab.data.splits import Split
+from foresee.lab.data.splits import Split, draw_narrow, in_target
 from foresee.lab.experiment import Experiment, Own
 from foresee.lab.samplers import DropoutNetwork
 from foresee.seeding import generator
@@ -173,15 +174,20 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     sets come from the target classes, and the seed set and the pool from all rows that are left.
 
     >>> rows = Data("toy", np.zeros((9, 2), np.float32), np.arange(9) % 3, ("a", "b", "c"))
-    >>> own = Own("npz", "", target_classes=("b",))
-    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=own)
+    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=Own("npz", ""))
+    >>> toy = dataclasses.replace(toy, target=("b",))
     >>> rows.labels[split(rows, toy, seed=0).test]
     array([1])
     """
     own, rng, name = experiment.own, generator(seed, "split"), data.name
     assert own is not None
-    everything = rng.permutation(len(data))
     n = {part: getattr(experiment, f"n_{part}") for part in ("seed", "val", "pool", "test")}
+    if experiment.setting == "narrow":
+        inside = in_target(experiment.target, data)
+        _check(name, "of the target classes", int(inside.sum()), n, "val", "test")
+        _check(name, "beside val and test", len(data) - n["val"] - n["test"], n, "seed", "pool")
+        return Split(name, len(data), *draw_narrow(inside, experiment, rng))
+    everything = rng.permutation(len(data))
     if experiment.setting == "shift":
         assert data.domains is not None
         in_source = np.isin(data.domains[everything], own.source)
@@ -189,15 +195,6 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         _check(name, "in the source domains", len(first), n, "seed")
         _check(name, "in the other domains", len(rest), n, "val", "pool", "test")
         val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
-    elif experiment.setting == "narrow":
-        wanted = [data.classes.index(c) for c in own.target_classes]
-        in_target = everything[np.isin(data.labels[everything], wanted)]
-        _check(name, "of the target classes", len(in_target), n, "val", "test")
-        val, test, _ = np.split(in_target, np.cumsum([n["val"], n["test"]]))
-        # Drawn anew: of the order above, what comes first is not in the target.
-        rest = rng.permutation(np.setdiff1d(everything, np.concatenate([val, test])))
-        _check(name, "beside val and test", len(rest), n, "seed", "pool")
-        first, pool, _ = np.split(rest, np.cumsum([n["seed"], n["pool"]]))
     else:
         _check(name, "in all", len(data), n, "seed", "val", "pool", "test")
         sizes = [n["seed"], n["val"], n["pool"], n["test"]]

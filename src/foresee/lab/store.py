@@ -234,9 +234,9 @@ def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str
 
 def _values(experiment: Experiment) -> dict[str, Any]:
     values = {**asdict(experiment), "loss": plain(experiment.loss)}
-    if experiment.own is None:  # headers of the sets that are known by name have no such entry
-        del values["own"]
-    return values
+    # Headers have no entry for what an experiment does without.
+    without = [name for name in ("own", "target", "pool_noise") if not values[name]]
+    return {name: value for name, value in values.items() if name not in without}
 
 
 @dataclass(frozen=True)
