@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foresee.errors import InputError as InputError
+    from foresee.errors import DrawsWarning as DrawsWarning, InputError as InputError
     from foresee.learner import (
         SKIP as SKIP,
         UNSURE as UNSURE,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from foresee.types import View as View
 
 _HOMES = {
-    "errors": ("InputError",),
+    "errors": ("DrawsWarning", "InputError"),
     "learner": ("Batch", "Frozen", "Learner", "SKIP", "UNSURE"),
     "recipe": ("Recipe",),
     "scores": (

@@ -325,7 +325,7 @@ def test_all_methods_of_a_seed_start_from_the_same_model():
     for name in methods.METHODS:
         first = next(run(experiment, tiny.digits_method(name, experiment), 0, task))
         firsts[name] = replace(
-            first, seconds=(), picks=(), labels=(), promise=None, promise_pool=None
+            first, seconds=(), picks=(), labels=(), promise=None, promise_pool=None, draws=None
         )
     assert "MELL_MCMC" in firsts
     assert firsts == dict.fromkeys(firsts, firsts["Random"])

@@ -130,11 +130,12 @@ class Round:
     ``calibration_error`` is the expected one over 15 bins of confidence. ``cost`` is the mean loss
     of the best actions under the experiment's loss matrix. ``train_loss`` and ``train_accuracy``
     are the health of the training. ``promise`` is the fall of the Brier loss on the validation set
-    expected from these picks, ``promise_pool`` that from the whole rest of the pool. ``restarted``
-    says that a first network never left its plateau and a second was trained. ``seconds`` of a
-    training that was done once for several trials count in each of them. ``in_target`` is the share
-    of the picks that the target has too, where it is narrow, ``scrambled`` that of noise in the
-    pool; what is scrambled is not in the target.
+    expected from these picks, ``promise_pool`` that from the whole rest of the pool. ``draws`` is
+    how many the method looked at, if any. ``restarted`` says that a first network never left its
+    plateau and a second was trained. ``seconds`` of a training that was done once for several
+    trials count in each of them. ``in_target`` is the share of the picks that the target has too,
+    where it is narrow, ``scrambled`` that of noise in the pool; what is scrambled is not in the
+    target.
     """
 
     number: int
@@ -152,5 +153,6 @@ class Round:
     promise: float | None = None
     promise_pool: float | None = None
     restarted: bool = False
+    draws: int | None = None
     in_target: float | None = None
     scrambled: float | None = None

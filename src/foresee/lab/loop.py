@@ -4,7 +4,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.scores import promise
 from foresee.seeding import generator
 from foresee.training import Request, Training, answer, fit_all
-from foresee.types import Array, Inputs, Posterior, Task, View
+from foresee.types import Array, Inputs, Posterior, Task, View, more_draws
 
 _SAMPLE = 200  # points of the pool and of the validation set that promises are measured on
 _PART = 4096  # points of the pool that a model sees at once
@@ -73,6 +73,7 @@ def steps(
 
         picks = np.empty(0, np.int64)
         promised: tuple[float | None, float | None] = (None, None)
+        draws = None
         size = min(experiment.n_query, len(left)) if number < experiment.rounds else 0
         if size > 0:
             timed = _TimedPosterior(posterior, watch)
@@ -81,6 +82,7 @@ def steps(
                 chosen: Any = method.strategy(view, size, generator(seed, number, "select"))
                 chosen = list(chosen) if isinstance(chosen, Iterator) else chosen
             picks = left[checks.picks(method.name, chosen, size, len(left))]
+            draws = max(timed.asked, default=None)
             with watch("promise"):
                 rng = generator(seed, number, "promise")
                 promised = _promises(posterior, task, picks, left, rng)
@@ -103,6 +105,7 @@ def steps(
             promise=promised[0],
             promise_pool=promised[1],
             restarted=getattr(posterior, "restarted", False),
+            draws=draws,
             in_target=_share(task.in_target, picks),
             scrambled=_share(task.scrambled, picks),
             **measured,
@@ -240,10 +243,16 @@ class _Stopwatch:
 class _TimedPosterior:
     posterior: Posterior
     watch: _Stopwatch
+    asked: set[int] = field(default_factory=set)  # of how many draws predictions were asked for
 
     def predict(self, inputs: Inputs) -> Array:
         with self.watch("sample"):
-            return _in_parts(self.posterior.predict, inputs)
+            probs = _in_parts(self.posterior.predict, inputs)
+        self.asked.add(probs.shape[1])
+        return probs
+
+    def at_least(self, draws: int) -> "_TimedPosterior":
+        return replace(self, posterior=more_draws(self.posterior, draws))
 
     def point(self, inputs: Inputs) -> Array:
         with self.watch("sample"):

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from foresee.lab.experiment import Experiment, Own
 from foresee.lab.samplers import DropoutNetwork
 from foresee.seeding import generator
 from foresee.training import seeded
-from foresee.types import Array, Inputs, Posterior, Sampler, Task
+from foresee.types import Array, Inputs, Posterior, Sampler, Task, more_draws
 
 BUILT_IN = ("forest", "logistic", "tfidf")
 _CHUNK = 64 << 20  # bytes that are hashed at once
@@ -384,6 +384,9 @@ class _Checked:
 
     def embed(self, inputs: Inputs) -> Array:
         return self.posterior.embed(inputs)
+
+    def at_least(self, draws: int) -> "_Checked":
+        return replace(self, posterior=more_draws(self.posterior, draws))
 
     def _columns(self, name: str, values: Any, axes: str, n: int) -> Array:
         found: Array = checks.array(f"{name} of what {self.who} returns", values, axes)
