@@ -5,7 +5,6 @@ for them what `foresee.lab.data` does for the sets that are known by name; `samp
 them.
 """
 
-import dataclasses
 import functools
 import hashlib
 import inspect
@@ -174,8 +173,8 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     sets come from the target classes, and the seed set and the pool from all rows that are left.
 
     >>> rows = Data("toy", np.zeros((9, 2), np.float32), np.arange(9) % 3, ("a", "b", "c"))
-    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=Own("npz", ""))
-    >>> toy = dataclasses.replace(toy, target=("b",))
+    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=Own("npz", ""),
+    ...                  target=("b",))
     >>> rows.labels[split(rows, toy, seed=0).test]
     array([1])
     """

@@ -391,6 +391,7 @@ class _Header:
     python: str
     device: str = ""
     threads: int = 0
+    pool: dict[str, int] | None = None
     checksums: Literal["crc32"] = "crc32"
 
 

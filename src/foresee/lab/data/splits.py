@@ -113,8 +113,9 @@ def split(images: Images, experiment: Experiment, seed: int) -> Split:
         raise InputError(f"sizes must not be negative, got n_seed = {n_seed} and {rest}")
     everything = np.arange(len(images))
     if experiment.target:
-        inside, (n_val, n_pool, n_test) = in_target(experiment.target, images), rest
-        _check_enough(images, experiment, int(inside.sum()), n_val + n_test, " in the target")
+        inside = in_target(experiment.target, images)
+        wanted = experiment.n_val + experiment.n_test
+        _check_enough(images, experiment, int(inside.sum()), wanted, " in the target")
         _check_enough(images, experiment, len(images), n_seed + sum(rest), "")
         return Split(images.name, len(images), *draw_narrow(inside, experiment, rng))
     if not experiment.shift:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from foresee.lab.report import words
-from foresee.lab.report.measures import ACCURACY, STAGES, Curve
+from foresee.lab.report.measures import ACCURACY, IN_TARGET, SCRAMBLED, STAGES, Curve, Metric
 from foresee.lab.report.palette import INKS, STAGE_INKS, Pen
 from foresee.lab.report.study import Picture, Study
 
@@ -23,9 +23,14 @@ _TOP = 0.4  # inches
 
 def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], bytes]]:
     """Every picture of a study, yet to be drawn, by the first part of its file's name."""
+    on = " on the target" if study.experiment.setting == "narrow" else ""
     some: dict[str, Callable[[], bytes]] = {
-        "curves": partial(curves, study.title, study.curves[ACCURACY], pens)
+        "curves": partial(curves, study.title, study.curves[ACCURACY], pens, on)
     }
+    for name, metric in (("target", IN_TARGET), ("noise", SCRAMBLED)):
+        if metric in study.noted:
+            found = study.curves[metric]
+            some[name] = partial(bought, study.title, metric, found, study.of_pool(metric), pens)
     if times := {m: seconds for m, seconds in study.seconds.items() if sum(seconds.values())}:
         some["time"] = partial(time, study.title, times)
     if study.shares:
@@ -40,8 +45,21 @@ def draw(some: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
     return {name: drawing() for name, drawing in some.items()}
 
 
-def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen]) -> bytes:
+def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], on: str = "") -> bytes:
     """Draw the accuracy of every method, mean and one standard deviation over seeds."""
+    return _png(_curves(title, found, pens, f"test accuracy{on}, %"))
+
+
+def bought(
+    title: str, metric: Metric, found: Mapping[str, Curve], of_pool: float, pens: Mapping[str, Pen]
+) -> bytes:
+    """Draw the share of every batch that a metric counts; the line is its share of the pool."""
+    axes = _curves(title, found, pens, f"{metric.label.lower()}, % of a batch")
+    axes.axhline(100 * of_pool, color="black", lw=0.8, ls=":")
+    return _png(axes)
+
+
+def _curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], label: str) -> "Axes":
     axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
     for method, (n_labelled, _, means, stds) in found.items():
         colour = INKS[pens[method].ink].light
@@ -53,11 +71,11 @@ def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen]) -> b
             line.set_marker("o")
         axes.fill_between(n_labelled, mean - std, mean + std, color=colour, alpha=0.13, lw=0)
     axes.set_xlabel("labels")
-    axes.set_ylabel("test accuracy, %")
+    axes.set_ylabel(label)
     axes.grid(alpha=0.25)
     if axes.lines:
         axes.legend(frameon=False, fontsize="small")
-    return _png(axes)
+    return axes
 
 
 def time(title: str, times: Mapping[str, Mapping[str, float]]) -> bytes:
