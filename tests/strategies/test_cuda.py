@@ -15,6 +15,7 @@ from foresee import (
     Coreset,
     GreedyConditioning,
     MeblPlusPlus,
+    RelevantBadge,
     promise,
 )
 from foresee.strategies import batch, drawspace, greedy
@@ -109,6 +110,16 @@ def gradients(n, c=10, d=64):
 def test_badge():
     probs, embeddings = gradients(5000)
     same_on_both(Badge(), lambda d: view_of(Table(None, probs.to(d), embeddings.to(d)), 5000), 400)
+
+
+def test_relevant_badge():
+    probs, embeddings = gradients(2060)
+    predicted = draws(2060, 40, 10, torch.float64)
+    same_on_both(
+        RelevantBadge(),
+        lambda d: view_of(Table(predicted.to(d), probs.to(d), embeddings.to(d)), 2000, targets=60),
+        100,
+    )
 
 
 @pytest.mark.parametrize("labelled", [0, 50])

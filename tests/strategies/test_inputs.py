@@ -22,6 +22,7 @@ from foresee import (
     MeblPlusPlus,
     PowerMell,
     Random,
+    RelevantBadge,
     RetrainingEER,
     TopK,
     TopMell,
@@ -49,6 +50,7 @@ STRATEGIES = [
     BatchBALD(samples=8),
     Coreset(),
     Badge(),
+    RelevantBadge(),
     RetrainingEER(LogisticRegression(), candidates=8),
 ]
 WITH_TARGET = [s for s in STRATEGIES if type(s) not in (Random, BatchBALD, Coreset, Badge)]

@@ -22,6 +22,7 @@ from foresee.strategies import (
     MeblPlusPlus,
     PowerMell,
     Random,
+    RelevantBadge,
     TopK,
 )
 from foresee.types import Sampler, Strategy
@@ -61,6 +62,7 @@ METHODS: dict[str, Entry] = {
     "PowerMELL": Entry(lambda e: PowerMell(e.candidates, e.targets)),
     "BatchMELL": Entry(lambda e: BatchMell(e.candidates, e.targets)),
     "BatchBALD": Entry(lambda e: BatchBALD(e.candidates)),
+    "RelevantBADGE": Entry(lambda e: RelevantBadge(targets=e.targets)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }
 
