@@ -154,6 +154,20 @@ def test_shapes(name, n, m, t, c):
     check(name, draws(n, t, c), draws(m, t, c))
 
 
+@pytest.mark.parametrize(("n", "m", "t", "c"), [(60, 20, 3, 2), (70, 11, 100, 2), (50, 9, 257, 7)])
+def test_few_columns_have_the_digits_of_float32(monkeypatch, n, m, t, c):
+    pool, val = draws(n, t, c), draws(m, t, c)
+    cost = val @ (1 + torch.rand(c, c + 1, device=DEVICE)).fill_diagonal_(0)
+    want = cheapest(pool, cost)
+
+    def error(few):
+        monkeypatch.setattr(kernels, "_FEW_COLUMNS", few)
+        return float((kernels.matrix_loss_reduction(pool, cost) - want).abs().max())
+
+    columns = m * (c + 1)
+    assert error(columns) < error(columns - 1) / 10 < 1e-5
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", SCORES)
 def test_half_precision_inputs(name, dtype):

@@ -17,6 +17,11 @@ t below 65 504 cannot overflow; and with the powers chosen what rounds to zero i
 3e-10 for t ≤ 255 and 4e-9 for t = 4000, less than float32 probabilities can express. The power is
 undone for free in the first multiply-add of the reduction.
 
+A saving is a difference of costs that nearly cancel, and shows the rounding of the factors most.
+Where columns are few and products cost less than their launch, A = A' + A" and D = D' + D" are sums
+of two float16 numbers each, and one product three times as long, [A' A" A']·[D' D' D"], has the
+digits of float32.
+
 float64 is not for here. Scores are float32. `TRITON_INTERPRET=1` runs all of it on the CPU.
 """
 
@@ -51,6 +56,7 @@ _BIAS = _UNIT * ((4.5e-8 if _APPROX else 0.0) + (0.5307378172874451 - 1 / _UNIT)
 _GUARDED_OFFSET = 0.5307377  # so much less that v log₂ v + it never exceeds φ near u = 0
 _PLENTY = 5e-5  # nats; a score above it has relative error below 1e-3 without care for small u
 _FEW_ENTRIES = 1 << 31  # joint entries below which one careful sweep costs less than two
+_FEW_COLUMNS = 256  # actions of all targets up to which factors keep the digits of float32
 
 
 # --- factors ----------------------------------------------------------------------------------
@@ -92,6 +98,25 @@ def _first_and_shift(column, known, t_total, stride_t, WIDE: tl.constexpr, BLOCK
 
 
 @triton.jit
+def _write(row, t, value, wanted, t_total, row_length, LOW: tl.constexpr):
+    """Draws t of rows, and zeros beyond the last up to ``row_length``.
+
+    Where LOW is not 0, thirds of a row hold the draws each: two as float16 has them, and that of
+    number LOW what this leaves over.
+    """
+    high = value.to(row.dtype.element_ty)
+    if LOW == 0:
+        tl.store(row + t, high, mask=wanted & (t < row_length))
+    else:
+        low = (value - high.to(tl.float32)).to(row.dtype.element_ty)
+        third = wanted & (t < t_total)
+        tl.store(row + t, high, mask=third)
+        tl.store(row + t_total + t, low if LOW == 1 else high, mask=third)
+        rest = wanted & (2 * t_total + t < row_length)
+        tl.store(row + 2 * t_total + t, high if LOW == 1 else low, mask=rest)
+
+
+@triton.jit
 def _deviations(
     probs,
     stride_n,
@@ -112,10 +137,11 @@ def _deviations(
     ONCE: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK: tl.constexpr,
+    LOW: tl.constexpr,
 ):
     """Rows (P/p̄ − 1)·scale, or P − p̄, and the means p̄·share.
 
-    Zeros fill up every row to ``row_length`` and the rows to ``padded`` of them.
+    Zeros fill up every row to ``row_length`` (see `_write`) and the rows to ``padded`` of them.
     ONCE: all draws fit into registers, so they are read once.
     """
     q, known, column = _columns(probs, stride_n, stride_c, total, c_total, BLOCK)
@@ -132,30 +158,34 @@ def _deviations(
         factor = tl.where(average > TINY, scale / average, 0.0)
     wanted = q < padded
     tl.store(mean + q, average * share, mask=wanted)
-    out = rows + q * row_length
+    out = (rows + q * row_length)[:, None]
     if ONCE:
-        t = tl.arange(0, BLOCK_T)
+        t = tl.arange(0, BLOCK_T)[None, :]
         value = tl.where(seen, (p - shift[:, None]) * factor[:, None], 0.0)
-        inside = wanted[:, None] & (t < row_length)[None, :]
-        tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+        _write(out, t, value, wanted[:, None], t_total, row_length, LOW)
     else:
-        for start in range(0, row_length, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
+        for start in range(0, row_length - 2 * t_total if LOW else row_length, BLOCK_T):
+            t = start + tl.arange(0, BLOCK_T)[None, :]
             p, seen = _draws(column, known, start, t_total, stride_t, WIDE, BLOCK_T)
             value = tl.where(seen, (p - first[:, None] - shift[:, None]) * factor[:, None], 0.0)
-            inside = wanted[:, None] & (t < row_length)[None, :]
-            tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+            _write(out, t, value, wanted[:, None], t_total, row_length, LOW)
 
 
 @triton.jit
-def _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
+def _actions(cost, start_a, a_total, stride_a, BLOCK_A: tl.constexpr):
+    """Actions ``start_a`` and on, and where their costs start; beyond the last it comes again."""
+    a = start_a + tl.arange(0, BLOCK_A)
+    return a, cost + tl.minimum(a, a_total - 1).to(tl.int64) * stride_a
+
+
+@triton.jit
+def _saved(column, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
     """Cost of the cheapest action − that of others [t a], draws ``start`` and on, and which."""
-    t = start + tl.arange(0, BLOCK_T)
+    t = start + tl.arange(0, BLOCK_T)[:, None]
     step = t.to(tl.int64) * stride_t
-    seen = (t < t_total)[:, None] & known[None, :]
-    x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+    x = tl.load(column[None, :] + step, mask=t < t_total, other=0.0).to(tl.float32)
     y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
-    return y[:, None] - x, t, seen
+    return y - x, t
 
 
 @triton.jit
@@ -167,6 +197,7 @@ def _savings(
     columns,
     mean,
     unit,
+    m_total,
     t_total,
     a_total,
     a_padded,
@@ -176,68 +207,61 @@ def _savings(
     GROUP: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_A: tl.constexpr,
+    LOW: tl.constexpr,
 ):
     """What action a would save on target j: D = cost of the best action − cost of a.
 
     One target a program. Columns (D − D̄)/unit·scale and means D̄/unit ≤ 0 with unit_j the widest
     range of a D_ja over draws. Targets go in groups, actions before targets within a group:
-    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP.
+    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP. Groups are filled up with the last action,
+    which changes no maximum, and with the last target at no weight.
     """
     j = tl.program_id(0).to(tl.int64)
-    cost += j * stride_m
+    cost += tl.minimum(j, m_total - 1) * stride_m
     best_mean = tl.full([], float("inf"), tl.float32)
     best = tl.full([], 0, tl.int32)
     for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
+        _, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
         total = tl.zeros([BLOCK_A], tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
-            seen = (t < t_total)[:, None] & known[None, :]
-            x = tl.load(column[None, :] + t.to(tl.int64)[:, None] * stride_t, mask=seen, other=0.0)
-            total += tl.sum(x.to(tl.float32), 0)
-        total = tl.where(known, total, float("inf"))
+            t = start + tl.arange(0, BLOCK_T)[:, None]
+            at = column[None, :] + t.to(tl.int64) * stride_t
+            total += tl.sum(tl.load(at, mask=t < t_total, other=0.0).to(tl.float32), 0)
         lowest = tl.min(total, 0)
-        where = start_a + tl.argmin(total, 0)
+        where = tl.minimum(start_a + tl.argmin(total, 0), a_total - 1)
         best = tl.where(lowest < best_mean, where, best)
         best_mean = tl.minimum(lowest, best_mean)
     cheapest = cost + best.to(tl.int64) * stride_a
     widest = tl.zeros([], tl.float32)
     for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
+        _, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
         high = tl.full([BLOCK_A], float("-inf"), tl.float32)
         low = tl.full([BLOCK_A], float("inf"), tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
-            high = tl.maximum(high, tl.max(tl.where(seen, d, float("-inf")), 0))
-            low = tl.minimum(low, tl.min(tl.where(seen, d, float("inf")), 0))
-        widest = tl.maximum(widest, tl.max(tl.where(known, high - low, 0.0), 0))
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
+            high = tl.maximum(high, tl.max(tl.where(t < t_total, d, float("-inf")), 0))
+            low = tl.minimum(low, tl.min(tl.where(t < t_total, d, float("inf")), 0))
+        widest = tl.maximum(widest, tl.max(high - low, 0))
     widest = tl.where(widest > 0, widest, 1.0)
-    tl.store(unit + j, widest * share)
-    for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
-        start_d = tl.load(cheapest).to(tl.float32) - tl.load(column, mask=known, other=0.0).to(
-            tl.float32
-        )
+    tl.store(unit + j, tl.where(j < m_total, widest * share, 0.0))
+    for start_a in range(0, a_padded, BLOCK_A):
+        a, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
+        wanted = a < a_padded
+        start_d = tl.load(cheapest).to(tl.float32) - tl.load(column).to(tl.float32)
         total = tl.zeros([BLOCK_A], tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
-            total += tl.sum(tl.where(seen, d - start_d[None, :], 0.0), 0)
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
+            total += tl.sum(tl.where(t < t_total, d - start_d[None, :], 0.0), 0)
         shift = total / t_total
         k = ((j // GROUP) * a_padded + a) * GROUP + j % GROUP
         # No action beats the best one on average, whatever rounding says.
-        tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=known)
-        for start in range(0, t_total, BLOCK_T):
-            d, t, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
+        tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=wanted)
+        out = (columns + k * row_length)[None, :]
+        for start in range(0, row_length - 2 * t_total if LOW else row_length, BLOCK_T):
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
             centred = (d - start_d[None, :] - shift[None, :]) * (scale / widest)
-            tl.store(
-                columns + k[None, :] * row_length + t[:, None], centred.to(tl.float16), mask=seen
-            )
+            value = tl.where(t < t_total, centred, 0.0)
+            _write(out, t, value, wanted[None, :], t_total, row_length, LOW)
 
 
 # --- the product and its reduction ------------------------------------------------------------
@@ -514,20 +538,24 @@ def matrix_loss_reduction(
     """Expected reduction of the cost of the best action; ``cost`` is E[ℓ(Y_j, a) | θ_t]."""
     t = pool.shape[1]
     m, _, actions = cost.shape
+    low = m * actions <= _FEW_COLUMNS
     with torch.cuda.device_of(pool):
-        tile = _Tile(t, m * actions, savings=True)
+        tile = _Tile(3 * t if low else t, m * actions, savings=True)
         # A tile of columns is so many actions by so many targets: pad as little as possible.
         group = min((8, 16, 32, 64), key=lambda g: _up(m, g) * _up(actions, tile.block_n // g))
         groups, padded = -(-m // group), _up(actions, tile.block_n // group)
-        columns = pool.new_zeros(groups * padded * group, tile.row_length, dtype=torch.float16)
-        offset = pool.new_zeros(len(columns), dtype=torch.float32)
-        weight = pool.new_zeros(groups * group, dtype=torch.float32)
-        _savings[(m,)](
+        size = groups * group
+        columns = pool.new_empty(size * padded, tile.row_length, dtype=torch.float16)
+        offset = pool.new_empty(size * padded, dtype=torch.float32)
+        weight = pool.new_empty(size, dtype=torch.float32)
+        block_a = min(64, triton.next_power_of_2(actions))
+        _savings[(size,)](
             cost,
             *cost.stride(),
             columns,
             offset,
             weight,
+            m,
             t,
             actions,
             padded,
@@ -535,8 +563,9 @@ def matrix_loss_reduction(
             2.0**15,
             1 / m,
             GROUP=group,
-            BLOCK_T=64,
-            BLOCK_A=min(64, triton.next_power_of_2(actions)),
+            BLOCK_T=min(max(64, triton.next_power_of_2(t)), 4096 // block_a),
+            BLOCK_A=block_a,
+            LOW=2 if low else 0,
         )
 
         def reduce(rows: Tensor, mean: Tensor) -> Tensor:
@@ -556,7 +585,7 @@ def matrix_loss_reduction(
             )
             return part.sum(1)
 
-        return _over_pool(pool, tile, scratch, reduce)
+        return _over_pool(pool, tile, scratch, reduce, low)
 
 
 def parameter_information(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
@@ -659,6 +688,7 @@ def _over_pool(
     tile: _Tile,
     scratch: int,
     reduce: Callable[[Float[Tensor, "r k"], Float[Tensor, "b c"]], Float[Tensor, "b"]],
+    low: bool = False,
 ) -> Float[Tensor, "n"]:
     """Prepare and reduce as many points at a time as ``scratch`` holds the rows of."""
     n, _, c = pool.shape
@@ -668,13 +698,17 @@ def _over_pool(
     for part in pool.split(max(points, 1)):
         mean = pool.new_empty(len(part), c, dtype=torch.float32)
         if len(part):
-            _relative_rows(part, rows, mean, 1.0)
+            _relative_rows(part, rows, mean, 1.0, 1 if low else 0)
             scores.append(reduce(rows, mean))
     return scores[0] if len(scores) == 1 else torch.cat(scores) if scores else mean.sum(1)
 
 
 def _relative_rows(
-    probs: Float[Tensor, "n t c"], rows: Float[Tensor, "r k"], mean: Tensor, share: float
+    probs: Float[Tensor, "n t c"],
+    rows: Float[Tensor, "r k"],
+    mean: Tensor,
+    share: float,
+    low: int = 0,
 ) -> None:
     """Set rows and means p̄·share; as many as there are means, zeros beyond the columns."""
     n, t, c = probs.shape
@@ -693,7 +727,8 @@ def _relative_rows(
         share,
         RELATIVE=True,
         TINY=TINY,
-        **_cut(probs, length),
+        LOW=low,
+        **_cut(probs, length - 2 * t if low else length),
     )
 
 
@@ -721,6 +756,7 @@ def _gram(val: Float[Tensor, "m t c"], scratch: int) -> Float[Tensor, "t t"]:
             1.0,
             RELATIVE=False,
             TINY=TINY,
+            LOW=0,
             **_cut(part, t),
         )
         total += torch.bmm(rows.mT, rows).sum(0)
