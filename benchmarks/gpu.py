@@ -6,11 +6,11 @@
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
 classes, and T = 1000 once. Times are medians between CUDA events, of a GPU that has warmed up, and
 include launches and the preparation of the factors. Ceilings are measured in the same run: a large
-float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what the joint
-needs of each, overlapped: the longest of product, logarithms and one pass over the input. Plain =
-difference of entropies (of maxima, of squares) in float32 by torch, in the best of several chunk
-sizes, on a tenth of the points. Draws are those of a linear model, shared by all inputs. Error / sd
-(the largest) and the overlap of the top 10 % are against float64 on 2500 points.
+float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what the
+joint needs of each, overlapped: the longest of product, logarithms and one pass over the input.
+Plain = difference of entropies (of maxima, of squares) in float32 by torch, in the best of several
+chunk sizes, on a tenth of the points. Draws are those of a linear model, shared by all inputs.
+Error / sd (the largest) and the overlap of the top 10 % are against float64 on 2500 points.
 
 **sampling**: MC dropout of VGG16 for 25 000 images of 32 × 32, trunk once, head for every draw.
 **selection**: sample, score and select, the methods of the paper in its CIFAR-10 setting: 2500
