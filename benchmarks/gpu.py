@@ -4,9 +4,9 @@
     python benchmarks/gpu.py --table benchmarks/gpu.json   # the tables of docs/gpu.md; needs no GPU
 
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
-classes, and T = 1000 once. Times are medians between CUDA events, of a GPU that has warmed up, and
-include launches and the preparation of the factors. Ceilings are measured in the same run: a large
-float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what the
+classes, and T = 1000 once. Times are medians between CUDA events, the scores of a shape in turns,
+and include launches and the preparation of the factors. Ceilings are measured in the same run: a
+large float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what the
 joint needs of each, overlapped: the longest of product, logarithms and one pass over the input.
 Plain = difference of entropies (of maxima, of squares) in float32 by torch, in the best of several
 chunk sizes, on a tenth of the points. Draws are those of a linear model, shared by all inputs.
@@ -25,6 +25,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,12 +53,18 @@ Row = dict[str, Any]
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
-    """Median between CUDA events, after two runs that compile and some that warm up.
+    """Median between CUDA events, after two runs that compile."""
+    return medians([work], repeats, 0.1)[0]
 
-    A GPU that waits for a compiler slows its clocks down: short work goes on until they are back.
+
+def medians(works: Sequence[Callable[[], Any]], repeats: int, least: float) -> list[float]:
+    """Median milliseconds of each, over ``repeats`` rounds or more until ``least`` seconds are over.
+
+    All take turns: the clocks of a GPU that has waited for a compiler are slow at first, and a
+    host's launches are slower at times.
     """
 
-    def once() -> float:
+    def once(work: Callable[[], Any]) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         work()
@@ -65,11 +72,12 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
         end.synchronize()
         return start.elapsed_time(end)
 
-    once(), once()
-    warm = time.perf_counter() + 0.05
-    while time.perf_counter() < warm:
-        once()
-    return statistics.median(once() for _ in range(repeats))
+    for work in works:
+        once(work), once(work)
+    rounds, since = [], time.perf_counter()
+    while len(rounds) < repeats or time.perf_counter() - since < least:
+        rounds.append([once(work) for work in works])
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 # --- ceilings ---------------------------------------------------------------------------------
@@ -217,9 +225,11 @@ def _shape(c: int, t: int, rates: dict[str, float], quick: bool) -> list[Row]:
             N * t * c,
         ),
     ]
+    times = medians([partial(row[1], pool, row[4]) for row in table], 7, 0.5)
     results = []
-    for name, score, plain, exact, targets, product, logs in table:
-        spent = milliseconds(lambda: score(pool, targets))  # noqa: B023
+    for spent, (name, score, plain, exact, targets, product, logs) in zip(
+        times, table, strict=True
+    ):
         floor = 1e3 * max(gemm[product] / rates["gemm"], logs / rates["log"], read)
         # The plain versions pay for every target: few are enough to tell what a target costs.
         few, part = targets[:M], pool[: N // 10]
