@@ -52,6 +52,32 @@ def test_a_folder_is_decoded_once_and_again_when_a_file_changes(photos, monkeypa
     assert len(seen) == 9
 
 
+def test_images_are_decoded_as_they_are_asked_for(photos, monkeypatch):
+    whole = sources.folder(photos, 4).inputs
+    read, seen = decoded.read, []
+    monkeypatch.setattr(decoded, "read", lambda *a: (seen.append(a), read(*a))[1])
+    first, second = (sources.folder(photos, 4, lazy=True).inputs for _ in range(2))
+    assert seen == []
+    np.testing.assert_array_equal(first[np.array([2, 0, 2])], whole[[2, 0, 2]])
+    assert len(seen) == 2
+    np.testing.assert_array_equal(second[2], whole[2])  # another process would see it too
+    assert len(seen) == 2
+    np.testing.assert_array_equal(arrays.rows("pool", second)[:], whole)
+    assert len(seen) == 3
+    assert first.broken == []
+    save(photos / "a" / "1.PNG", "white", (3, 3))
+    assert (sources.folder(photos, 4, lazy=True).inputs[0] == 255).all()
+
+
+def test_a_broken_image_of_a_lazy_folder_is_black(photos):
+    (photos / "a" / "0.png").write_bytes(b"no image")
+    found = sources.read(photos, size=4, lazy=True)
+    place = found.ids.index("a/0.png")
+    assert (found.inputs[place] == 0).all()
+    assert found.inputs.broken == ["a/0.png"]
+    assert sources.read(**found.origin).inputs.broken == ["a/0.png"]
+
+
 def test_two_folders_share_a_cache(photos, tmp_path):
     save(tmp_path / "other" / "photos" / "1.png", "white")
     for _ in range(2):

@@ -1,16 +1,18 @@
-"""Image files decoded once into one array on disk."""
+"""Image files decoded once into one array on disk, all of them or as they are asked for."""
 
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import kept
+from foresee import arrays, kept
 from foresee.errors import InputError
 from foresee.images import inside, read
 
@@ -19,6 +21,7 @@ BLOCK = 1024
 # Bytes that they take, at most.
 _BLOCK_BYTES = 64 << 20
 _NAMED = 5  # broken files named at once
+_NEW, _DONE, _BROKEN = 0, 1, 2
 # Images, channels, height, width.
 Shape: TypeAlias = tuple[int, int, int, int]
 
@@ -28,7 +31,7 @@ def is_ready(file: Path, shape: Shape, stamp: Mapping[str, Any]) -> bool:
     return kept.is_ready(file, stamp, _fits(shape))
 
 
-def _fits(shape: Shape) -> Callable[[NDArray[Any]], bool]:
+def _fits(shape: tuple[int, ...]) -> Callable[[NDArray[Any]], bool]:
     return lambda pixels: pixels.shape == shape and pixels.dtype == np.uint8
 
 
@@ -55,6 +58,69 @@ def decode(
         ),
         _fits(shape),
     )
+
+
+class Pictures(arrays.OnDisk):
+    """Images in a folder, each decoded when it is first asked for and on disk from then on.
+
+    Threads and processes may read them at once. A file that is no image, or a broken one, is black
+    and in `broken`.
+
+    Args:
+        file: the array on disk, of which only what was decoded takes room.
+        folder: with the images.
+        names: paths in the folder.
+        shape: of the array.
+        stamp: of what it is made.
+    """
+
+    def __init__(
+        self, file: Path, folder: Path, names: Sequence[str], shape: Shape, stamp: Mapping[str, Any]
+    ) -> None:
+        self._folder, self._names, self.shape = folder, names, shape
+        self._files = file, file.with_name(f"{file.stem}-marks.npy")
+        forms: tuple[tuple[int, ...], ...] = shape, shape[:1]
+        for place, form in zip(self._files, forms, strict=True):
+            if not kept.is_ready(place, stamp, _fits(form)):
+                fill = partial(kept.fill_zeros, shape=form, dtype=np.dtype(np.uint8))
+                kept.make(place, stamp, 0, fill, _fits(form))
+        self._pixels, self._marks = map(kept.open_shared, self._files)
+        self._turn = Lock()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, key: Any) -> NDArray[np.uint8]:
+        found = np.arange(len(self))[key]
+        some = np.unique(found)
+        with self._turn:
+            some = some[self._marks[some] == _NEW]
+            block = max(1, min(BLOCK, _BLOCK_BYTES // math.prod(self.shape[1:])))
+            for start in range(0, len(some), block):
+                self._decode(some[start : start + block])
+        return np.array(self._pixels[found])
+
+    @property
+    def broken(self) -> list[str]:
+        """Names of the files, among those decoded so far, that cannot be read."""
+        return [self._names[i] for i in np.flatnonzero(self._marks == _BROKEN).tolist()]
+
+    def _decode(self, places: NDArray[np.int64]) -> None:
+        def image(place: int) -> NDArray[np.uint8] | None:
+            try:
+                path = inside(self._folder, self._names[place])
+                return read(path, self.shape[2:], self.shape[1])
+            except InputError:
+                return None
+
+        with ThreadPoolExecutor() as threads:
+            images = list(threads.map(image, places.tolist()))
+        black = np.zeros(self.shape[1:], np.uint8)
+        pixels = [black if each is None else each for each in images]
+        marks = [_BROKEN if each is None else _DONE for each in images]
+        # Whatever happens to the machine, what is marked is there.
+        kept.write_rows(self._files[0], self._pixels, places.tolist(), pixels)
+        kept.write_rows(self._files[1], self._marks, places.tolist(), marks)
 
 
 def _decoded(

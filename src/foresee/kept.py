@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -128,6 +129,34 @@ def fill_array(path: Path, parts: Iterable[NDArray[Any]]) -> None:
             raise InputError("there are no rows: check the file")
         out.seek(0)
         _write_header(out, first, n)
+
+
+def fill_zeros(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write an array of zeros, which take no room on the disk until they are written over."""
+    like = np.empty((0, *shape[1:]), dtype)
+    with open(path, "wb") as out:
+        _write_header(out, like, shape[0])
+        out.truncate(out.tell() + shape[0] * math.prod(shape[1:]) * dtype.itemsize)
+
+
+def write_rows(file: Path, array: Any, places: Iterable[int], rows: Iterable[Any]) -> None:
+    """Write rows of an array that `open_shared` maps; when this returns they are on the disk."""
+    try:
+        # Not through the mapping: a full disk would end the process there.
+        with open(file, "rb+", buffering=0) as out:
+            for place, row in zip(places, rows, strict=True):
+                content = np.ascontiguousarray(row, array.dtype).tobytes()
+                os.pwrite(out.fileno(), content, array.offset + place * len(content))
+            os.fsync(out.fileno())
+    except OSError as error:
+        raise InputError(
+            f"cache: {file} cannot be written ({error.strerror}): make room, or {_REMEDY}"
+        ) from error
+
+
+def open_shared(file: Path) -> Any:
+    """Map an array to be read; what any process writes into the file is seen."""
+    return np.lib.format.open_memmap(file, mode="r")
 
 
 def _write_header(out: Any, like: NDArray[Any], n: int) -> None:

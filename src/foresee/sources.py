@@ -51,6 +51,7 @@ def read(
     channels: int = 3,
     cache: Path | str | None = None,
     advance: Callable[[int, int], object] = lambda done, total: None,
+    lazy: bool = False,
 ) -> Source:
     """Read a folder of images, or a .csv, .parquet, .npz or .npy file.
 
@@ -65,6 +66,7 @@ def read(
         cache: the folder for decoded images, and for what is in a large table or packed archive;
             by default ``.foresee-cache`` in the folder, or beside the file.
         advance: hears how many images of all are decoded.
+        lazy: of images, decode each when it is first asked for; a broken one is then black.
 
     >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\n\\"dull, long\\",1\\n") > 0
     True
@@ -82,9 +84,9 @@ def read(
             f"paths and whose labels are its sub-folders: leave {used[0]} out"
         )
     else:
-        found = folder(path, size, channels, cache, advance)
+        found = folder(path, size, channels, cache, advance, lazy)
     place = None if cache is None else str(Path(cache).absolute())
-    how = {**named, "size": size, "channels": channels, "cache": place}
+    how = {**named, "size": size, "channels": channels, "cache": place, "lazy": lazy or None}
     origin = {"path": str(path.absolute()), **{k: v for k, v in how.items() if v is not None}}
     return replace(found, origin=origin)
 
@@ -127,6 +129,7 @@ def folder(
     channels: int = 3,
     cache: Path | str | None = None,
     advance: Callable[[int, int], object] = lambda done, total: None,
+    lazy: bool = False,
 ) -> Source:
     """Read a folder of images: decoded once, at the network's size, and mapped from then on.
 
@@ -140,6 +143,8 @@ def folder(
         channels: 3 for colour, 1 for grey.
         cache: a folder for the decoded images; by default ``.foresee-cache`` in ``path``.
         advance: hears how many of all are decoded.
+        lazy: decode an image when it is first asked for, instead of all now. A broken one is then
+            black, and not named before: see `decoded.Pictures`.
 
     Returns:
         Bytes [n channels height width]; ids are paths in the folder, in sorted order, with "/";
@@ -173,11 +178,16 @@ def folder(
     shape = (len(files), channels, height, width)
     stamp = {"shape": list(shape), "files": digest}
     file = Path(cache or root / CACHE) / f"{_stem(root)}-{channels}x{height}x{width}.npy"
+    nested = all("/" in name for name in names)
+    labels: list[Any] | None = [name.partition("/")[0] for name in names] if nested else None
+    if lazy:
+        # A name for each state of the folder: whoever has an older one open writes there.
+        some = file.with_name(f"{file.stem}-{digest[:12]}.npy")
+        pictures = decoded.Pictures(some, root, names, shape, stamp)
+        return Source(pictures, list[Hashable](names), labels)
     if not decoded.is_ready(file, shape, stamp):
         where = "Replace it, or take it out of the folder"
         decoded.decode(file, root, names, shape, stamp, lambda row: where, advance)
-    nested = all("/" in name for name in names)
-    labels: list[Any] | None = [name.partition("/")[0] for name in names] if nested else None
     return Source(kept.open_array(file), list[Hashable](names), labels)
 
 
@@ -189,29 +199,34 @@ def image_names(path: Path) -> list[str]:
 def _image_files(root: Path) -> Iterator[tuple[str, int, int]]:
     """Names, sizes and times of the images in a folder; a link out of it is refused."""
 
-    def fail(error: OSError) -> None:
-        raise InputError(f"{error.filename} cannot be read ({error.strerror}): mend its rights")
+    def refused(path: str, error: OSError, remedy: str) -> InputError:
+        return InputError(f"{path} cannot be read ({error.strerror}): {remedy}")
 
-    for place, folders, names in os.walk(root, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in folders:
-            if os.path.islink(os.path.join(place, name)):
-                raise InputError(
-                    f"{os.path.join(place, name)} is a link to a folder: put the files themselves "
-                    "there"
-                )
-        for name in names:
-            if name.startswith(".") or not name.lower().endswith(SUFFIXES):
+    places = [""]
+    while places:
+        place = places.pop()
+        try:
+            found = list(os.scandir(os.path.join(root, place)))
+        except OSError as error:
+            raise refused(error.filename, error, "mend its rights") from error
+        for entry in found:
+            if entry.name.startswith("."):
                 continue
-            inner = os.path.relpath(os.path.join(place, name), root).replace(os.sep, "/")
-            try:
-                found = os.stat(images.inside(root, inner))
-            except OSError as error:
-                raise InputError(
-                    f"{os.path.join(place, name)} cannot be read ({error.strerror}): replace it, "
-                    "or take it out of the folder"
-                ) from error
-            yield inner, found.st_size, found.st_mtime_ns
+            inner = f"{place}/{entry.name}" if place else entry.name
+            if entry.is_dir():
+                if entry.is_symlink():
+                    raise InputError(
+                        f"{entry.path} is a link to a folder: put the files themselves there"
+                    )
+                places.append(inner)
+            elif entry.name.lower().endswith(SUFFIXES):
+                try:
+                    linked = entry.is_symlink()
+                    size = os.stat(images.inside(root, inner)) if linked else entry.stat()
+                except OSError as error:
+                    remedy = "replace it, or take it out of the folder"
+                    raise refused(entry.path, error, remedy) from error
+                yield inner, size.st_size, size.st_mtime_ns
 
 
 def _stem(root: Path) -> str:
