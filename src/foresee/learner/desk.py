@@ -1,6 +1,7 @@
 """Where questions go out and answers come in, by id: it keeps them, and knows of no model."""
 
 import math
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Desk:
         # target these are set apart before any is picked, or they would be a sample of the rest.
         m = len(self.target) if holdout else 0
         share = m if self.own else math.ceil(holdout * m)
-        self._apart: list[int] = generator(seed, "holdout").permutation(m)[:share].tolist()
+        self._apart = generator(seed, "holdout").permutation(m)[:share]
         self.state, self.events = State(), list[Event]()
         self.record = None if path is None else record.Record(path, self.header())
         if self.record is not None:
@@ -101,8 +102,8 @@ class Desk:
         state = self.state
         due = max(0, math.floor(self.holdout * (state.asked + size)) - len(state.held))
         known = state.held | state.labels.keys() | state.aside.keys() | state.out.keys()
-        names = (self.target.ids[place] for place in self._apart)
-        return [name for name in names if name not in known][:due]
+        names = (self.target.ids[int(place)] for place in self._apart)
+        return list(islice((name for name in names if name not in known), due))
 
     def free(self) -> NDArray[np.int64]:
         """Positions in the pool that may be handed out; those unsure where nothing else is left."""

@@ -4,16 +4,17 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from torch import nn
+from torch import Tensor, nn
 
 from foresee import arrays, checks, scores, sources
 from foresee.errors import InputError
@@ -32,6 +33,7 @@ from foresee.types import Inputs, Posterior, Strategy, View
 
 # Points of the pool that a strategy chooses from, and of the target that it looks at.
 CANDIDATES, TARGETS = 4000, 1000
+_PART = 1024  # rows that a model is given at once
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,8 @@ class Learner:
             return 0.0
         rng = generator(self.seed, self._desk.state.batches, "promise")
         some = subset(free, self.candidates, rng)
-        draws = posterior.predict(self._part("pool", some)[:])
-        goals = posterior.predict(self._part("target", self._some_targets(rng))[:])
+        draws = _draws(posterior, self._part("pool", some))
+        goals = _draws(posterior, self._part("target", self._some_targets(rng)))
         return scores.promise(draws, goals, times=len(free) / len(some))
 
     def card(self) -> Card:
@@ -239,7 +241,7 @@ class Learner:
         if not names:
             return Card(math.nan, 0.0, 1.0, 0, trained)
         places = np.array([self._desk.target.places[name] for name in names])
-        found = np.array(self.classes_)[self._point_of(self._part("target", places)[:]).argmax(1)]
+        found = np.array(self.classes_)[self._point_of(self._part("target", places)).argmax(1)]
         right = sum(a == state.labels[b] for a, b in zip(found.tolist(), names, strict=True))
         interval = binomtest(right, len(names)).proportion_ci(method="wilson")
         low, high = float(interval.low), float(interval.high)
@@ -351,7 +353,8 @@ class Learner:
         return self._point_of(self._frozen.features(rows) if self._frozen else rows)
 
     def _point_of(self, rows: Any) -> NDArray[Any]:
-        probs = arrays.numpy(self._fitted().point(rows))
+        point = self._fitted().point
+        probs = np.concatenate([arrays.numpy(point(part)) for part in _parts(rows)])
         if probs.ndim != 2 or probs.shape[1] != len(self.classes_):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
@@ -389,8 +392,7 @@ class Learner:
             # Equal rows have one label, whatever a noisy model believes of the second.
             one_each = replace(view, pool=self._part("pool", some[kinds]))
             picks = kinds[self._choose(one_each, some[kinds], size, rng)]
-        draws: Any = self._posterior.predict(pool[picks])
-        goals: Any = self._posterior.predict(val[:])
+        draws, goals = _draws(self._posterior, pool[picks]), _draws(self._posterior, val)
         worth = arrays.numpy(scores.mebl(draws, goals)).tolist()
         return some[picks], worth, scores.promise(draws, goals)
 
@@ -410,6 +412,19 @@ class Learner:
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
+
+
+def _parts(rows: Any) -> Iterator[Any]:
+    """All rows, some at a time, each part of the kind that the rows are of."""
+    rows = arrays.rows("inputs", rows)
+    for start in range(0, len(rows), _PART):
+        yield rows[start : start + _PART]
+
+
+def _draws(posterior: Posterior, rows: Any) -> Any:
+    """Probabilities of every draw [n t c] for rows that are read some at a time."""
+    found: list[Any] = [posterior.predict(part) for part in _parts(rows)]
+    return torch.cat(found) if isinstance(found[0], Tensor) else np.concatenate(found)
 
 
 def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:
