@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         BatchBALD as BatchBALD,
         BatchMell as BatchMell,
         Coreset as Coreset,
+        Default as Default,
         GreedyConditioning as GreedyConditioning,
         MeblPlusPlus as MeblPlusPlus,
         PowerMell as PowerMell,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         RetrainingEER as RetrainingEER,
         TopK as TopK,
         TopMell as TopMell,
+        default_strategy as default_strategy,
         mell_top_k as mell_top_k,
     )
     from foresee.types import View as View
@@ -68,6 +70,7 @@ _HOMES = {
         "BatchBALD",
         "BatchMell",
         "Coreset",
+        "Default",
         "GreedyConditioning",
         "MeblPlusPlus",
         "PowerMell",
@@ -76,6 +79,7 @@ _HOMES = {
         "RetrainingEER",
         "TopK",
         "TopMell",
+        "default_strategy",
         "mell_top_k",
     ),
     "types": ("View",),

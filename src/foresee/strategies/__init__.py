@@ -4,6 +4,7 @@ from foresee.strategies.badge import Badge as Badge, RelevantBadge as RelevantBa
 from foresee.strategies.batch import BatchBALD as BatchBALD, BatchMell as BatchMell
 from foresee.strategies.bounds import Best as Best, TopMell as TopMell, mell_top_k as mell_top_k
 from foresee.strategies.coreset import Coreset as Coreset
+from foresee.strategies.default import Default as Default, default_strategy as default_strategy
 from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus, PowerMell as PowerMell
 from foresee.strategies.greedy import GreedyConditioning as GreedyConditioning
 from foresee.strategies.retraining import RetrainingEER as RetrainingEER
