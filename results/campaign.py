@@ -94,9 +94,10 @@ def run(names: Sequence[str], runs: Path, place: runner.Place, processes: int, e
 
 
 def _run_group(jobs: list[runner.Job], place: runner.Place) -> list[str]:
+    side_by_side = len(jobs) if place.device.startswith("cuda") else 1
     return [
         f"{o.job.experiment.name} {o.job.method} {o.job.seed}: {o.state} {o.message}"
-        for o in runner.run_all(jobs, place, len(jobs))
+        for o in runner.run_all(jobs, place, side_by_side)
         if o.state != "finished"
     ]
 
