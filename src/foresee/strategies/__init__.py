@@ -6,5 +6,10 @@ from foresee.strategies.bounds import Best as Best, TopMell as TopMell, mell_top
 from foresee.strategies.coreset import Coreset as Coreset
 from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus, PowerMell as PowerMell
 from foresee.strategies.greedy import GreedyConditioning as GreedyConditioning
+from foresee.strategies.herding import (
+    MaxHerding as MaxHerding,
+    UncertaintyHerding as UncertaintyHerding,
+    herd as herd,
+)
 from foresee.strategies.retraining import RetrainingEER as RetrainingEER
 from foresee.strategies.topk import Random as Random, TopK as TopK
