@@ -17,6 +17,7 @@ from foresee import (
     MaxHerding,
     MeblPlusPlus,
     RelevantBadge,
+    TypiClust,
     UncertaintyHerding,
     promise,
 )
@@ -150,6 +151,11 @@ def test_herding_of_the_pool_covers_as_much(strategy):
         known = torch.cat([unit[2000:], unit[torch.from_numpy(picks)]])
         covered.append(float((-torch.cdist(unit[:2000], known).amin(1).square()).exp().sum()))
     assert covered[0] == pytest.approx(covered[1], rel=1e-3)
+
+
+def test_typiclust():
+    embeddings = gradients(2010)[1]
+    same_on_both(TypiClust(), lambda d: view_of(Table(None, None, embeddings.to(d)), 2000, 10), 30)
 
 
 @pytest.mark.parametrize("labelled", [0, 50])

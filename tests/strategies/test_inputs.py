@@ -27,6 +27,7 @@ from foresee import (
     RetrainingEER,
     TopK,
     TopMell,
+    TypiClust,
     UncertaintyHerding,
     bald,
     eer,
@@ -57,9 +58,12 @@ STRATEGIES = [
     MaxHerding(cover="target"),
     UncertaintyHerding(),
     UncertaintyHerding(cover="target"),
+    TypiClust(),
     RetrainingEER(LogisticRegression(), candidates=8),
 ]
-WITH_TARGET = [s for s in STRATEGIES if type(s) not in (Random, BatchBALD, Coreset, Badge)]
+WITH_TARGET = [
+    s for s in STRATEGIES if type(s) not in (Random, BatchBALD, Coreset, Badge, TypiClust)
+]
 WITH_TARGET = [s for s in WITH_TARGET if not (type(s) is TopK and (s.targets == 0 or s.point))]
 WITH_TARGET = [s for s in WITH_TARGET if getattr(s, "cover", "target") == "target"]
 # Those that look at what pool and target share draw by draw.

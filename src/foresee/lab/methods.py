@@ -25,6 +25,7 @@ from foresee.strategies import (
     Random,
     RelevantBadge,
     TopK,
+    TypiClust,
     UncertaintyHerding,
 )
 from foresee.types import Sampler, Strategy
@@ -69,6 +70,7 @@ METHODS: dict[str, Entry] = {
     "MaxHerding": Entry(lambda e: MaxHerding()),
     "TargetUHerding": Entry(lambda e: UncertaintyHerding(cover="target")),
     "TargetHerding": Entry(lambda e: MaxHerding(cover="target")),
+    "TypiClust": Entry(lambda e: TypiClust()),
     "Margin": Entry(lambda e: TopK(margin, targets=0)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }

@@ -13,3 +13,4 @@ from foresee.strategies.herding import (
 )
 from foresee.strategies.retraining import RetrainingEER as RetrainingEER
 from foresee.strategies.topk import Random as Random, TopK as TopK
+from foresee.strategies.typiclust import TypiClust as TypiClust
