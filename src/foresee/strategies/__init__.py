@@ -7,5 +7,11 @@ from foresee.strategies.coreset import Coreset as Coreset
 from foresee.strategies.default import Default as Default, default_strategy as default_strategy
 from foresee.strategies.diverse import MeblPlusPlus as MeblPlusPlus, PowerMell as PowerMell
 from foresee.strategies.greedy import GreedyConditioning as GreedyConditioning
+from foresee.strategies.herding import (
+    MaxHerding as MaxHerding,
+    UncertaintyHerding as UncertaintyHerding,
+    herd as herd,
+)
 from foresee.strategies.retraining import RetrainingEER as RetrainingEER
 from foresee.strategies.topk import Random as Random, TopK as TopK
+from foresee.strategies.typiclust import TypiClust as TypiClust
