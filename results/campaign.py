@@ -51,7 +51,7 @@ def settings(dataset: str, budget: float = 1.0, network: Any = None) -> list[Exp
 
 
 # Of the default and of those it must not lose to; then of all others.
-MAIN = ("Default", "BADGE", "MELL", "MEBL", "Random")
+MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
 _SMALL = settings("mnist", 0.015, "small_cnn")
 
