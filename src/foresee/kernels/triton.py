@@ -56,7 +56,7 @@ _BIAS = _UNIT * ((4.5e-8 if _APPROX else 0.0) + (0.5307378172874451 - 1 / _UNIT)
 _GUARDED_OFFSET = 0.5307377  # so much less that v log₂ v + it never exceeds φ near u = 0
 _PLENTY = 5e-5  # nats; a score above it has relative error below 1e-3 without care for small u
 _FEW_ENTRIES = 1 << 31  # joint entries below which one careful sweep costs less than two
-_FEW_COLUMNS = 2048  # up to which a sweep makes its rows: beyond, prepared ones are read faster
+_FEW_COLUMNS = 256  # up to which a sweep makes its rows
 _VERY_FEW_COLUMNS = 256  # actions of all targets up to which factors have the digits of float32
 
 
@@ -590,6 +590,7 @@ def brier_reduction(
         eye = torch.eye(t, dtype=gram.dtype, device=gram.device)
         root, _ = torch.linalg.cholesky_ex(gram + jitter * eye)
         tile = _Tile(t, t)
+        tile.fresh = False
         unit = root.abs().amax(0)  # columns of very different size: each in a unit of its own
         columns = pool.new_zeros(tile.columns, tile.row_length, dtype=torch.float16)
         columns[:t, :t] = (root / unit * 2.0**15).T
