@@ -10,6 +10,7 @@ import torch
 
 from foresee import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
@@ -151,6 +152,16 @@ def test_herding_of_the_pool_covers_as_much(strategy):
         known = torch.cat([unit[2000:], unit[torch.from_numpy(picks)]])
         covered.append(float((-torch.cdist(unit[:2000], known).amin(1).square()).exp().sum()))
     assert covered[0] == pytest.approx(covered[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("focus", ["pool", "target"])
+def test_bait(focus):
+    probs, embeddings = gradients(690, c=4, d=8)
+    same_on_both(
+        Bait(focus=focus),
+        lambda d: view_of(Table(None, probs.to(d), embeddings.to(d)), 600, 30, 60),
+        20,
+    )
 
 
 def test_typiclust():
