@@ -22,7 +22,12 @@ and the others follow by what they share with it, X = E K and Y = E W F K [c c]:
 
     N ← N − X Xᵀ,  H ← H − s (X Yᵀ + Y Xᵀ) + X (KᵀFK) Xᵀ
 
-for c²·d operations each, where N and H from W itself, a survey, take c²·d². The E are never formed:
+for c²·d operations each, where N and H from W itself, a survey, take c²·d². N only falls. So with
+R = N⁻¹ as it was some picks ago, and g = tr(R (N_then − N)) < 1,
+
+    tr(R H) ≤ Δ ≤ tr(R H) / (1 − g):
+
+few labels need more than these two to know that they are not the best to add. The E are never formed:
 E Z = √p ⊙ (G − p·G) with G_a = h Z_a.
 """
 
@@ -44,6 +49,7 @@ from foresee.types import View
 
 _CHUNK = 1 << 20  # numbers worked on at once
 _SPARE = 2  # labels chosen for each that is kept
+_MARGIN = 1.001  # more than the rounding of Δ in float32
 _FALL = 0.1  # of what a label changes, after which a survey makes up for rounding
 _MATRICES = 5  # of the last layer's size, squared, that are held at once, in float64
 _BLOCKS = 8  # of c × c numbers that each candidate holds at once, in float32
@@ -214,13 +220,14 @@ def _greedy(
     """Add the labels that lower tr(W F) most, or drop those that raise it least. Overwrites W."""
     picks = [torch.zeros(0, dtype=torch.int64, device=W.device)]
     identity = torch.eye(points.p.shape[1]).to(points.p)
-    N = H = first = torch.empty(0)
+    N = H = R = first = torch.empty(0)
     fresh = False
     for _ in range(size):
         if not fresh:
             N = identity + sign * points.between(W)
             H = points.between(W @ F @ W)
-        changes = sign * (torch.linalg.inv_ex(N).inverse * H).sum((1, 2))
+            R = torch.linalg.inv_ex(N).inverse
+        changes = sign * _changes(N, H, R, torch.cat(picks), all_of_them=sign < 0 or N.is_cuda)
         best, pick = changes.index_fill_(0, torch.cat(picks), -torch.inf).max(0, keepdim=True)
         picks.append(pick)
         first = first if fresh else best
@@ -232,6 +239,25 @@ def _greedy(
         half = X @ (Y - X @ (sign / 2 * KFK).to(X)).mT
         H -= sign * (half + half.mT)
     return torch.cat(picks)
+
+
+def _changes(
+    N: Float[Tensor, "n c c"],
+    H: Float[Tensor, "n c c"],
+    R: Float[Tensor, "n c c"],
+    taken: Int[Tensor, "s"],
+    all_of_them: bool,
+) -> Float[Tensor, "n"]:
+    """Δ of all labels, or of those that may be the best to add, and less for others; renews R."""
+    changes = (R * H).sum((1, 2))
+    which: Tensor | slice = slice(None)
+    if not all_of_them:
+        room = 1 - N.shape[1] + (R * N).sum((1, 2))  # 1 − g
+        best = changes.index_fill(0, taken, 0).max()
+        which = ((room <= 0) | (_MARGIN * changes >= best * room.clamp_max(1))).nonzero()[:, 0]
+    R[which] = torch.linalg.inv_ex(N[which]).inverse
+    changes[which] = (R[which] * H[which]).sum((1, 2))
+    return changes
 
 
 def _change(
