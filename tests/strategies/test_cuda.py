@@ -128,7 +128,7 @@ def test_relevant_badge():
 
 @pytest.mark.parametrize("labelled", [0, 50])
 @pytest.mark.parametrize(
-    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target", bandwidth=1.0)]
+    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target")]
 )
 def test_herding(strategy, labelled):
     n = 2000 + labelled + 300
@@ -140,7 +140,7 @@ def test_herding(strategy, labelled):
     )
 
 
-@pytest.mark.parametrize("strategy", [MaxHerding(), UncertaintyHerding()], ids=repr)
+@pytest.mark.parametrize("strategy", [MaxHerding(), UncertaintyHerding(bandwidth=None)], ids=repr)
 def test_herding_of_the_pool_covers_as_much(strategy):
     predicted, embeddings = draws(2050, 10, 5), gradients(2050)[1]
     covered = []

@@ -27,8 +27,8 @@ R = N⁻¹ as it was some picks ago, and g = tr(R (N_then − N)) < 1,
 
     tr(R H) ≤ Δ ≤ tr(R H) / (1 − g):
 
-few labels need more than these two to know that they are not the best to add. The E are never formed:
-E Z = √p ⊙ (G − p·G) with G_a = h Z_a.
+few labels need more than these two to know that they are not the best to add. The E are never
+formed: E Z = √p ⊙ (G − p·G) with G_a = h Z_a.
 """
 
 from dataclasses import dataclass
