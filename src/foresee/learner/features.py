@@ -136,7 +136,8 @@ def _code(code: CodeType) -> bytes:
     """What a function does, the same in every process."""
     parts = [code.co_code, repr(code.co_names).encode()]
     for value in code.co_consts:
-        parts.append(_code(value) if isinstance(value, CodeType) else repr(value).encode())
+        plain = sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
+        parts.append(_code(value) if isinstance(value, CodeType) else str(plain).encode())
     return b"".join(parts)
 
 

@@ -289,7 +289,7 @@ class Learner:
         found = np.array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
         if hasattr(inputs, "iloc"):
             return sys.modules["pandas"].Series(found, index=inputs.index)
-        return found
+        return sys.modules["polars"].Series(found) if arrays.is_polars(inputs) else found
 
     def predict_proba(self, inputs: Inputs) -> Any:
         """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
@@ -298,6 +298,8 @@ class Learner:
         if hasattr(inputs, "iloc"):
             frame = sys.modules["pandas"].DataFrame
             return frame(probs, index=inputs.index, columns=fitted.classes)
+        if arrays.is_polars(inputs):
+            return sys.modules["polars"].DataFrame(probs, [str(each) for each in fitted.classes])
         return probs
 
     def promise(self) -> float:
