@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from foresee import seeding
+from foresee import arrays, seeding
 from foresee.errors import InputError
 from foresee.training import stacked, unlabelled
 
@@ -112,6 +112,14 @@ def _table(rows: Any) -> Any:
         words = rows.select_dtypes(exclude="number").astype(str).to_dict("records")
         hashed = FeatureHasher(_AXES).transform(words).toarray()
         return np.column_stack([rows.select_dtypes("number").to_numpy(np.float64), hashed])
+    if arrays.is_polars(rows):
+        numeric = [name for name in rows.columns if rows[name].dtype.is_numeric()]
+        words = [
+            {k: str(v) for k, v in row.items()}
+            for row in rows.select([c for c in rows.columns if c not in numeric]).to_dicts()
+        ]
+        hashed = FeatureHasher(_AXES).transform(words or [{}] * len(rows)).toarray()
+        return np.column_stack([rows.select(numeric).to_numpy().reshape(len(rows), -1), hashed])
     if not isinstance(rows, np.ndarray | Tensor):
         rows = unlabelled(rows.tolist() if hasattr(rows, "tolist") else rows)
     if isinstance(rows, list) and isinstance(rows[0], str):
