@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import decoded, sources
+from foresee import arrays, decoded, kept, sources, tables
 from foresee.errors import InputError
 
 
@@ -50,6 +50,32 @@ def test_a_folder_is_decoded_once_and_again_when_a_file_changes(photos, monkeypa
     os.utime(photos / "a" / "1.PNG", ns=(1, 1))
     sources.folder(photos, 4)
     assert len(seen) == 9
+
+
+def test_images_are_decoded_as_they_are_asked_for(photos, monkeypatch):
+    whole = sources.folder(photos, 4).inputs
+    read, seen = decoded.read, []
+    monkeypatch.setattr(decoded, "read", lambda *a: (seen.append(a), read(*a))[1])
+    first, second = (sources.folder(photos, 4, lazy=True).inputs for _ in range(2))
+    assert seen == []
+    np.testing.assert_array_equal(first[np.array([2, 0, 2])], whole[[2, 0, 2]])
+    assert len(seen) == 2
+    np.testing.assert_array_equal(second[2], whole[2])  # another process would see it too
+    assert len(seen) == 2
+    np.testing.assert_array_equal(arrays.rows("pool", second)[:], whole)
+    assert len(seen) == 3
+    assert first.broken == []
+    save(photos / "a" / "1.PNG", "white", (3, 3))
+    assert (sources.folder(photos, 4, lazy=True).inputs[0] == 255).all()
+
+
+def test_a_broken_image_of_a_lazy_folder_is_black(photos):
+    (photos / "a" / "0.png").write_bytes(b"no image")
+    found = sources.read(photos, size=4, lazy=True)
+    place = found.ids.index("a/0.png")
+    assert (found.inputs[place] == 0).all()
+    assert found.inputs.broken == ["a/0.png"]
+    assert sources.read(**found.origin).inputs.broken == ["a/0.png"]
 
 
 def test_two_folders_share_a_cache(photos, tmp_path):
@@ -104,7 +130,7 @@ def test_csv_of_texts_and_of_numbers(tmp_path):
     np.testing.assert_array_equal(found.inputs, [[1, 2.5], [-3, 40]])
     assert (found.ids, found.labels) == (["x", "y"], ["007", "8"])
     assert sources.read(path, inputs="name").inputs == ["x", "y"]
-    assert sources.read(path, inputs=["b"]).ids == [0, 1]
+    assert sources.read(path, inputs=["b"]).ids == range(2)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +190,131 @@ def test_parquet(tmp_path):
     path.write_bytes(b"PAR1")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         sources.read(path)
+
+
+TABLE = "name,a,b,text\n" + "".join(f'r{i},{i},{i / 2},"é, {i}\n"\n' for i in range(50))
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """All files are large, and read some rows at a time."""
+    monkeypatch.setattr(tables, "LOADED", 0)
+    monkeypatch.setattr(tables, "_BLOCK", 1000)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"inputs": ["a", "b"], "ids": "name", "labels": "text"},
+        {"inputs": "b", "labels": "a"},
+        {"inputs": "text"},
+        {"inputs": "text", "ids": "name"},
+        {"inputs": "name"},
+    ],
+)
+def test_a_large_table_is_read_as_a_small_one(tmp_path, monkeypatch, arguments):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    small = sources.read(path, **arguments)
+    assert not (tmp_path / sources.CACHE).exists()
+    monkeypatch.setattr(tables, "LOADED", 0)
+    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    for found in (sources.read(path, **arguments), sources.read(path, **arguments)):
+        assert list(found.ids) == list(small.ids)
+        assert found.labels == small.labels
+        assert isinstance(found.inputs, np.memmap | tables.Texts)
+        np.testing.assert_array_equal(found.inputs[:], small.inputs)
+
+
+def test_texts_are_read_by_position(tmp_path, large):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    texts = sources.read(path, inputs="text").inputs
+    assert len(texts) == 50
+    assert texts[3] == texts[np.int64(-47)] == "é, 3\n"
+    assert texts[2:4] == texts[np.array([2, 3])] == ["é, 2\n", "é, 3\n"]
+    rows = arrays.rows("pool", texts)
+    assert rows[np.array([5, 1])] == ["é, 5\n", "é, 1\n"]
+    with pytest.raises(IndexError):
+        texts[50]
+
+
+def test_what_is_unpacked_is_unpacked_once_and_again_when_the_file_changes(
+    tmp_path, large, monkeypatch
+):
+    made, make = [], kept.make
+    monkeypatch.setattr(kept, "make", lambda *a: (made.append(a), make(*a))[1])
+    path = tmp_path / "table.csv"
+    for content, times in ((TABLE, 1), (TABLE, 1), (TABLE.replace("49", "48.5"), 2)):
+        if not path.exists() or path.read_text() != content:
+            path.write_text(content)
+        last = sources.read(path, inputs=["a", "b"]).inputs[-1, 0]
+        assert len(made) == times
+    assert last == 48.5
+    other = sources.read(path, inputs=["b", "a"], cache=tmp_path / "there").inputs
+    assert other[-1, 1] == 48.5
+    assert len(list((tmp_path / "there").glob("*.npy"))) == 1
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_large_array_of_an_archive_is_mapped(tmp_path, large, save):
+    path, x = tmp_path / "data.npz", np.arange(600.0).reshape(100, 6)
+    save(path, x=x, y=np.arange(100), names=np.array(["a", "b"] * 50))
+    found = sources.read(path, inputs="x", labels="y")
+    assert isinstance(found.inputs, np.memmap)
+    np.testing.assert_array_equal(found.inputs, x)
+    assert found.labels == list(range(100))
+    assert sources.read(path, inputs="names").inputs.tolist() == ["a", "b"] * 50
+    content = path.read_bytes()
+    path.write_bytes(
+        content.replace(b"(100, 6)", b"(100, 9)") if save is np.savez else content[:-9]
+    )
+    with pytest.raises(InputError, match="cannot be read"):
+        sources.read(path, inputs="x")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (TABLE + "r50,1\n", "line 102: 4 fields were expected, got 2"),
+        ("a,b\n1,2\n3,x\n", "b of texts: name the columns"),
+        ("a,b\n", "holds no rows"),
+    ],
+)
+def test_bad_large_tables(tmp_path, large, content, words):
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match=words):
+        sources.read(path)
+    assert not list(tmp_path.rglob("*.npy"))
+
+
+def test_parquet_that_is_large(tmp_path, large):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "data.parquet"
+    numbers = np.arange(300, dtype=np.uint8)
+    columns = {"x": numbers, "y": [f"é {i}" for i in range(300)], "z": [1, None] * 150}
+    parquet.write_table(arrow.table(columns), path, row_group_size=70)
+    assert (sources.read(path, inputs="x").inputs == numbers).all()
+    found = sources.read(path, inputs="y", ids="y", labels="x")
+    assert found.inputs[:] == found.ids == columns["y"]
+    assert found.labels == numbers.tolist()
+    with pytest.raises(InputError, match="empty values"):
+        sources.read(path, inputs="z")
+
+
+def test_what_memory_cannot_hold_is_mapped_to_be_read(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", np.arange(5))
+    memmap = np.memmap
+
+    def reserve(file, dtype, mode, *rest):
+        if mode == "c":
+            raise OSError(12, "Cannot allocate memory")
+        return memmap(file, dtype, mode, *rest)
+
+    monkeypatch.setattr(np, "memmap", reserve)
+    found = kept.open_array(tmp_path / "x.npy")
+    assert found.tolist() == [0, 1, 2, 3, 4]
+    assert not found.flags.writeable

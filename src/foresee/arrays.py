@@ -113,12 +113,22 @@ class Rows:
         return np.asarray(numpy(self[:]), dtype)
 
 
+class OnDisk:
+    """Rows that lie in files: ``[positions]`` and ``[slice]`` bring some into memory."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        raise NotImplementedError
+
+
 def take(data: Any, positions: Any) -> Any:
     """The rows at these positions [k], in their order, in a container of the same kind; or one."""
     positions = np.array(positions, order="C")[()]  # torch reads no array backwards
     if hasattr(data, "iloc"):  # pandas counts by label unless told otherwise
         return data.iloc[positions]
-    if isinstance(data, np.ndarray | Tensor | Rows) or hasattr(data, "tocsr"):
+    if isinstance(data, np.ndarray | Tensor | Rows | OnDisk) or hasattr(data, "tocsr"):
         return data[positions]
     if isinstance(data, Mapping):
         return {key: take(column, positions) for key, column in data.items()}

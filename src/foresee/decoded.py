@@ -1,20 +1,19 @@
-"""Image files decoded once into one array on disk, which is there whole or not at all."""
+"""Image files decoded once into one array on disk, all of them or as they are asked for."""
 
-import json
 import math
 import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
+from foresee import arrays, kept
 from foresee.errors import InputError
-from foresee.files import write
 from foresee.images import inside, read
 
 # Images decoded between two reports of progress.
@@ -22,20 +21,18 @@ BLOCK = 1024
 # Bytes that they take, at most.
 _BLOCK_BYTES = 64 << 20
 _NAMED = 5  # broken files named at once
-_REMEDY = "pass another folder as cache, with foresee run as --cache"
+_NEW, _DONE, _BROKEN = 0, 1, 2
 # Images, channels, height, width.
 Shape: TypeAlias = tuple[int, int, int, int]
 
 
 def is_ready(file: Path, shape: Shape, stamp: Mapping[str, Any]) -> bool:
     """Whether the array is complete and was made from what the stamp tells."""
-    try:
-        if not (file.is_file() and json.loads(_stamp(file).read_text()) == stamp):
-            return False
-        pixels = open_array(file)
-    except Exception:  # whatever it is, it can be made again
-        return False
-    return pixels.shape == shape and pixels.dtype == np.uint8
+    return kept.is_ready(file, stamp, _fits(shape))
+
+
+def _fits(shape: tuple[int, ...]) -> Callable[[NDArray[Any]], bool]:
+    return lambda pixels: pixels.shape == shape and pixels.dtype == np.uint8
 
 
 def decode(
@@ -52,39 +49,87 @@ def decode(
     Images of another size are squeezed to it, see `foresee.images.read`. ``where`` tells of a row
     where it comes from and what to do; ``advance`` hears how many of all are done.
     """
-    _check_links(file)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_suffix(".lock")):
-            if not is_ready(file, shape, stamp):
-                _check_room(file, math.prod(shape))
-                _decode(file, _paths(folder, names, where), shape, where, advance)
-                write(_stamp(file), json.dumps(stamp).encode())
-    except OSError as error:
-        raise InputError(
-            f"cache: decoded images cannot be written to {file.parent} ({error.strerror or error}):"
-            f" {_REMEDY}"
-        ) from error
+    kept.make(
+        file,
+        stamp,
+        math.prod(shape),
+        lambda part: kept.fill_array(
+            part, _decoded(_paths(folder, names, where), shape, where, advance)
+        ),
+        _fits(shape),
+    )
 
 
-def open_array(file: Path) -> NDArray[np.uint8]:
-    """Map the array, copy-on-write: torch shares only memory that may be written.
+class Pictures(arrays.OnDisk):
+    """Images in a folder, each decoded when it is first asked for and on disk from then on.
 
-    What is written stays in this process and never reaches the file.
+    Threads and processes may read them at once. A file that is no image, or a broken one, is black
+    and in `broken`.
+
+    Args:
+        file: the array on disk, of which only what was decoded takes room.
+        folder: with the images.
+        names: paths in the folder.
+        shape: of the array.
+        stamp: of what it is made.
     """
-    return np.lib.format.open_memmap(file, mode="c")
+
+    def __init__(
+        self, file: Path, folder: Path, names: Sequence[str], shape: Shape, stamp: Mapping[str, Any]
+    ) -> None:
+        self._folder, self._names, self.shape = folder, names, shape
+        self._files = file, file.with_name(f"{file.stem}-marks.npy")
+        forms: tuple[tuple[int, ...], ...] = shape, shape[:1]
+        for place, form in zip(self._files, forms, strict=True):
+            if not kept.is_ready(place, stamp, _fits(form)):
+                fill = partial(kept.fill_zeros, shape=form, dtype=np.dtype(np.uint8))
+                kept.make(place, stamp, 0, fill, _fits(form))
+        self._pixels, self._marks = map(kept.open_shared, self._files)
+        self._turn = Lock()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, key: Any) -> NDArray[np.uint8]:
+        found = np.arange(len(self))[key]
+        some = np.unique(found)
+        with self._turn:
+            some = some[self._marks[some] == _NEW]
+            block = max(1, min(BLOCK, _BLOCK_BYTES // math.prod(self.shape[1:])))
+            for start in range(0, len(some), block):
+                self._decode(some[start : start + block])
+        return np.array(self._pixels[found])
+
+    @property
+    def broken(self) -> list[str]:
+        """Names of the files, among those decoded so far, that cannot be read."""
+        return [self._names[i] for i in np.flatnonzero(self._marks == _BROKEN).tolist()]
+
+    def _decode(self, places: NDArray[np.int64]) -> None:
+        def image(place: int) -> NDArray[np.uint8] | None:
+            try:
+                path = inside(self._folder, self._names[place])
+                return read(path, self.shape[2:], self.shape[1])
+            except InputError:
+                return None
+
+        with ThreadPoolExecutor() as threads:
+            images = list(threads.map(image, places.tolist()))
+        black = np.zeros(self.shape[1:], np.uint8)
+        pixels = [black if each is None else each for each in images]
+        marks = [_BROKEN if each is None else _DONE for each in images]
+        # Whatever happens to the machine, what is marked is there.
+        kept.write_rows(self._files[0], self._pixels, places.tolist(), pixels)
+        kept.write_rows(self._files[1], self._marks, places.tolist(), marks)
 
 
-def _decode(
-    file: Path,
+def _decoded(
     paths: Sequence[str],
     shape: Shape,
     where: Callable[[int], str],
     advance: Callable[[int, int], object],
-) -> None:
-    # No token in the name: what a killed process left is written over, not piled up.
-    part = file.with_suffix(".part")
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+) -> Iterator[NDArray[np.uint8]]:
+    """Images, some at a time."""
     block = max(1, min(BLOCK, _BLOCK_BYTES // math.prod(shape[1:])))
 
     def image(row: int) -> NDArray[np.uint8] | str:
@@ -93,24 +138,20 @@ def _decode(
         except InputError as error:
             return f"{error}. {where(row)}"
 
-    try:
-        with open(part, "wb") as out, ThreadPoolExecutor() as threads:
-            np.lib.format.write_array_header_1_0(out, header)
-            for start in range(0, len(paths), block):
-                rows = range(start, min(start + block, len(paths)))
-                images = list(threads.map(image, rows))
-                if broken := [found for found in images if isinstance(found, str)]:
-                    more = [f"and {len(broken) - _NAMED} more"] if len(broken) > _NAMED else []
-                    raise InputError("\n".join(broken[:_NAMED] + more))
-                out.write(np.stack(images).data)
-                advance(rows.stop, len(paths))
-            out.flush()
-            os.fsync(out.fileno())
-        # An old stamp must never stand beside new pixels, wherever the process is killed.
-        _stamp(file).unlink(missing_ok=True)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
+    with ThreadPoolExecutor() as threads:
+        for start in range(0, len(paths), block):
+            rows = range(start, min(start + block, len(paths)))
+            yield _whole(threads.map(image, rows))
+            advance(rows.stop, len(paths))
+
+
+def _whole(images: Iterable[NDArray[np.uint8] | str]) -> NDArray[np.uint8]:
+    """All images [n channels height width], unless some are broken."""
+    found = list(images)
+    if broken := [each for each in found if isinstance(each, str)]:
+        more = [f"and {len(broken) - _NAMED} more"] if len(broken) > _NAMED else []
+        raise InputError("\n".join(broken[:_NAMED] + more))
+    return np.stack([each for each in found if not isinstance(each, str)])
 
 
 def _paths(folder: Path, names: Sequence[str], where: Callable[[int], str]) -> list[str]:
@@ -129,26 +170,3 @@ def _paths(folder: Path, names: Sequence[str], where: Callable[[int], str]) -> l
             f"{where(first)}"
         )
     return paths
-
-
-def _check_links(file: Path) -> None:
-    """A folder from strangers may hold a link where we are about to write, to anywhere."""
-    for suffix in (".npy", ".part", ".json", ".lock"):
-        if file.with_suffix(suffix).is_symlink():
-            raise InputError(
-                f"cache: {file.with_suffix(suffix)} is a link, and is not written through: delete "
-                f"it, or {_REMEDY}"
-            )
-
-
-def _check_room(file: Path, needed: int) -> None:
-    free = shutil.disk_usage(file.parent).free
-    if free < needed:
-        raise InputError(
-            f"cache: decoding into {file} needs {needed / 1e9:.1f} GB of disk and "
-            f"{free / 1e9:.1f} GB are free: make room or {_REMEDY}"
-        )
-
-
-def _stamp(file: Path) -> Path:
-    return file.with_suffix(".json")

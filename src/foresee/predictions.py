@@ -1,7 +1,7 @@
 """Files of predictions, read in pieces: one file or many, of arrays or of tables.
 
     .npy, .pt    an array [n t c], mapped, of any size; file.pt:name picks a tensor of a dict
-    .npz         an array that is loaded; file.npz:name picks one of several
+    .npz         an array, mapped if it is not packed; file.npz:name picks one of several
     .csv         a column for every draw and class, named draw:class, as in 0:cat,0:dog,1:cat,1:dog
     .parquet     the same columns, or one that holds lists [t c]: file.parquet:name picks it
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, sources
+from foresee import arrays, tables
 from foresee.errors import InputError
 
 _NAMED = re.compile(r"(.+\.(?:npz|pt|csv|parquet)):([^/]+)")
@@ -281,7 +281,8 @@ def _array_part(array: Any, mapped: bool) -> Part:
 
 
 def _numpy(argument: str, path: Path, name: str | None) -> Part:
-    return _array_part(sources.array(argument, path, name), mapped=path.suffix == ".npy")
+    found = tables.array(argument, path, name)
+    return _array_part(found, mapped=isinstance(found, np.memmap))
 
 
 def _pt(argument: str, path: Path, name: str | None) -> Part:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import decoded
+from foresee import decoded, kept
 from foresee.errors import InputError
 from foresee.lab.data import decoding_bytes, load, split, task, wilds
 from foresee.lab.experiment import Experiment
@@ -248,7 +248,7 @@ def test_an_old_stamp_never_stands_beside_new_pixels(root, monkeypatch):
 
     path.write_text("\n".join([header, *rows[::-1]]))
     with monkeypatch.context() as patch:
-        patch.setattr(decoded, "write", killed)  # the pixels are there, their stamp is not
+        patch.setattr(kept, "write", killed)  # the pixels are there, their stamp is not
         with pytest.raises(KeyboardInterrupt):
             load("camelyon17", root)
     path.write_bytes(content)

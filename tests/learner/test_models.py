@@ -61,7 +61,7 @@ def used(model, x=X, y=Y, **options):
     right = np.mean([a == b for a, b in zip(learner.predict(x), y, strict=True)])
     assert right > 0.7, right
     assert learner.promise() > 0
-    posterior, rows = learner.fit()._posterior, learner._part("pool", np.arange(len(y)))
+    posterior, rows = learner.fit()._last.posterior, learner._part("pool", np.arange(len(y)))
     draws = np.asarray(posterior.predict(rows[:]))
     np.testing.assert_allclose(posterior.predict(rows[3:8]), draws[3:8], atol=1e-5)
     assert draws.std(1).max() > 0.01

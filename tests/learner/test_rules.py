@@ -51,7 +51,7 @@ def test_scores_and_promise_are_those_of_the_draws():
     found = warm()
     batch = found.ask(5)
     places = [NAMES.index(name) for name in batch.ids]
-    posterior = found.fit()._posterior
+    posterior = found.fit()._last.posterior
     draws, goals = posterior.predict(X[places]), posterior.predict(X)
     np.testing.assert_allclose(batch.scores, foresee.mebl(draws, goals), rtol=1e-5)
     np.testing.assert_allclose(batch.promise, foresee.promise(draws, goals), rtol=1e-5)
@@ -321,7 +321,7 @@ def test_held_out_labels_are_a_share_of_all_and_never_trained_on():
         assert batch.scores[len(batch) - len(batch.held) :] == (None,) * len(batch.held)
         found.tell(batch.ids, [truth(name) for name in batch.ids])
     assert len(held) == 4
-    places, _ = found._desk.training_set()
+    places = found._desk.now().places
     assert len(places) == 4 + 20 - 4
     assert not {NAMES.index(name) for name in held} & set(places)
 
@@ -370,7 +370,7 @@ def test_a_target_of_its_own_is_held_out_by_its_ids():
     assert all(name.startswith("target/") for name in batch.held)
     found.tell(batch.held, ["left"] * 4)
     assert found.card().n == 4
-    assert len(found._desk.training_set()[0]) == 4
+    assert len(found._desk.now().places) == 4
     with pytest.raises(InputError, match="no 'target/9"):
         found.tell("target/99", "left")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from foresee import sources
+from foresee import sources, tables
 from foresee.errors import InputError
 
 _SIDE = 32  # pixels of images
@@ -114,7 +114,7 @@ def _folder(path: Path) -> _Found:
 
 
 def _file(path: Path, labels: str | None) -> _Found:
-    columns = sources.columns(path)
+    columns = tables.columns(path)
     if labels is None:
         labels = _guess(path, columns)
     elif labels not in columns:

@@ -2,4 +2,9 @@
 
 from foresee.learner.learner import Card as Card, Learner as Learner
 from foresee.learner.models import Frozen as Frozen
-from foresee.learner.record import SKIP as SKIP, UNSURE as UNSURE, Batch as Batch
+from foresee.learner.record import (
+    SKIP as SKIP,
+    UNSURE as UNSURE,
+    Batch as Batch,
+    Told as Told,
+)

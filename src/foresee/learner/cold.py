@@ -95,7 +95,8 @@ def features(*parts: Any) -> NDArray[np.float32] | None:
             table = np.nan_to_num(StandardScaler().fit_transform(table))
     if table.shape[1] > _AXES:
         axes = max(1, min(_AXES, min(table.shape) - 1))
-        table = TruncatedSVD(axes, random_state=0).fit_transform(table)
+        with np.errstate(divide="ignore", invalid="ignore"):  # where all rows are alike
+            table = TruncatedSVD(axes, random_state=0).fit_transform(table)
     dense = table.toarray() if hasattr(table, "toarray") else table
     return np.asarray(dense, np.float32)
 

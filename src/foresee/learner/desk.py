@@ -1,8 +1,12 @@
 """Where questions go out and answers come in, by id: it keeps them, and knows of no model."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +15,34 @@ from foresee.errors import InputError
 from foresee.learner import record
 from foresee.learner.answers import checked_ids, checked_labels
 from foresee.learner.pool import Named
-from foresee.learner.record import Answer, Event, Id, Label, State
+from foresee.learner.record import Answer, Batch, Event, Id, Label, State
 from foresee.seeding import generator
+
+
+@dataclass(frozen=True)
+class Now:
+    """What was told at one moment, which stays as it is while others go on telling.
+
+    Args:
+        places: positions in the pool that are trained on, ascending; none that is held out.
+        labels: theirs.
+        classes: those that are known, or that are among the labels.
+        batches: how many were handed out.
+        changes: how many there were.
+    """
+
+    places: list[int]
+    labels: list[Label]
+    classes: list[Label]
+    batches: int
+    changes: int
 
 
 class Desk:
     """The pool, the target (None: the pool is it), and all that was asked and told of them.
 
-    ``holdout`` is the share of what is asked for that is drawn from the target at random.
+    ``holdout`` is the share of what is asked for that is drawn from the target at random. Threads
+    may use it at once.
     """
 
     def __init__(
@@ -43,7 +67,8 @@ class Desk:
         # target these are set apart before any is picked, or they would be a sample of the rest.
         m = len(self.target) if holdout else 0
         share = m if self.own else math.ceil(holdout * m)
-        self._apart: list[int] = generator(seed, "holdout").permutation(m)[:share].tolist()
+        self._apart = generator(seed, "holdout").permutation(m)[:share]
+        self.lock = RLock()
         self.state, self.events = State(), list[Event]()
         self.record = None if path is None else record.Record(path, self.header())
         if self.record is not None:
@@ -55,68 +80,167 @@ class Desk:
 
     def happen(self, **event: Any) -> None:
         """First the disk, then the memory: what failed to be kept has not happened."""
-        if self.record is not None:
-            self.record.append(event)
-        self.events.append(event)
-        self.state.apply(event)
+        with self.lock:
+            if self.record is not None:
+                self.record.append(event)
+            self.events.append(event)
+            self.state.apply(event)
 
-    def tell(self, ids: Any, labels: Any) -> None:
+    def hand_out(self, batch: Batch) -> Batch:
+        """Let a batch be out, without what was answered or handed out since it was chosen."""
+        with self.lock:
+            state = self.state
+            gone = {*state.labels, *state.out}
+            gone |= {
+                name
+                for name, answer in state.aside.items()
+                if answer is Answer.SKIP or state.changes != batch.seen
+            }
+            for name in batch.ids:
+                if name not in (self.target if name in batch.held else self.pool).places:
+                    raise InputError(f"batch: there is no {name!r} in the pool: take its own")
+            left = [i for i, name in enumerate(batch.ids) if name not in gone]
+            if not left:
+                return Batch((), size=batch.size)
+            held = [name for name in batch.held if name not in gone]
+            self.happen(
+                kind="ask",
+                size=batch.size,
+                ids=[batch.ids[i] for i in left],
+                scores=[batch.scores[i] for i in left],
+                promise=batch.promise,
+                held=held,
+                seen=batch.seen,
+            )
+            return cast(Batch, state.last)
+
+    def take(self, who: str, size: int) -> list[Id]:
+        """Put so many of what is out into somebody's hands; what is there already comes first."""
+        with self.lock:
+            out = self.state.out
+            mine = [name for name, by in out.items() if by == who][:size]
+            more = [name for name, by in out.items() if by is None][: size - len(mine)]
+            if more:
+                self.happen(kind="take", ids=more, who=who)
+            return mine + more
+
+    def leave(self, who: str, ids: Any) -> None:
+        """Take out of somebody's hands what is in them, all of it where ids is None."""
+        with self.lock:
+            mine = [name for name, by in self.state.out.items() if by == who]
+            names = mine if ids is None else checked_ids("ids", ids)
+            for name in names:
+                if name not in mine:
+                    raise InputError(f"ids: {name!r} is not in the hands of {who!r}: leave it out")
+            if names:
+                self.happen(kind="take", ids=names, who=None)
+
+    def tell(self, ids: Any, labels: Any, **more: Any) -> None:
         """Keep answers, all or none; see `Learner.tell`."""
         if isinstance(ids, str | int | np.integer):
             ids, labels = [ids], [labels]
         names = checked_ids("ids", ids)
-        for name in names:
-            if name not in self.pool.places and name not in self.state.held:
-                raise InputError(f"ids: there is no {name!r} in the pool: use the ids of the batch")
-        told = checked_labels(names, labels, self.known, self.state.labels)
-        plain = {name: label for name, label in told.items() if not isinstance(label, Answer)}
-        aside = {
-            answer.value: [name for name, label in told.items() if label is answer]
-            for answer in Answer
-        }
-        if told:
-            self.happen(kind="tell", ids=list(plain), labels=list(plain.values()), **aside)
+        with self.lock:
+            for name in names:
+                if name not in self.pool.places and name not in self.state.held:
+                    raise InputError(
+                        f"ids: there is no {name!r} in the pool: use the ids of the batch"
+                    )
+            told = checked_labels(names, labels, self.known, self.state.labels)
+            plain = {name: label for name, label in told.items() if not isinstance(label, Answer)}
+            aside = {
+                answer.value: [name for name, label in told.items() if label is answer]
+                for answer in Answer
+            }
+            event = {"kind": "tell", "ids": list(plain), "labels": list(plain.values()), **aside}
+            event |= _given(more)
+            if told and self._is_new(event):
+                self.happen(**event)
+
+    def untell(self, ids: Any, **more: Any) -> None:
+        """Take back the last answer to each; see `Learner.untell`."""
+        names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
+        with self.lock:
+            event = {"kind": "untell", "ids": list(dict.fromkeys(names))} | _given(more)
+            if not names or not self._is_new(event):
+                return
+            for name in event["ids"]:
+                if name not in self.state.given:
+                    raise InputError(f"ids: nothing was told of {name!r}: leave it out")
+                by = self.state.given[name][-1][1]
+                if more.get("who") not in (None, by):
+                    raise InputError(
+                        f"ids: the last answer to {name!r} is not by {more['who']!r} but by {by!r}:"
+                        " leave it out, or tell another"
+                    )
+            self.happen(**event)
 
     def release(self, ids: Any) -> None:
         """Take back what is out, all of it where ids is None."""
-        names = list(self.state.out) if ids is None else checked_ids("ids", ids)
-        for name in names:
-            if name not in self.state.out:
-                raise InputError(f"ids: {name!r} is not out for labelling: leave it out")
-        if names:
-            self.happen(kind="release", ids=names)
+        with self.lock:
+            names = list(self.state.out) if ids is None else checked_ids("ids", ids)
+            for name in names:
+                if name not in self.state.out:
+                    raise InputError(f"ids: {name!r} is not out for labelling: leave it out")
+            if names:
+                self.happen(kind="release", ids=names)
 
-    def training_set(self) -> tuple[list[int], list[Label]]:
-        """Positions in the pool, ascending, and their labels; none that is held out."""
-        labels, held = self.state.labels, self.state.held
-        found = {self.pool.places[name]: labels[name] for name in labels if name not in held}
-        return sorted(found), [found[place] for place in sorted(found)]
+    def follow(self, events: Sequence[Event]) -> None:
+        """Let happen what happened at another desk."""
+        with self.lock:
+            for event in events:
+                try:
+                    for name in event.get("ids", ()):
+                        if name not in self.pool.places and name not in self.target.places:
+                            raise ValueError(f"there is no {name!r} in the pool")
+                    self.happen(**event)
+                except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                    raise InputError(
+                        f"events: {event!r} cannot have happened here ({error}): pass those of a "
+                        "learner with the same pool, from the first that is not known here"
+                    ) from error
 
-    def classes(self) -> list[Label]:
-        """Those that are known, or that were told of what is trained on."""
-        return self.known if self.known is not None else sorted(set(self.training_set()[1]))
+    def now(self) -> "Now":
+        """What there is to learn from, as it stands."""
+        with self.lock:
+            told, held = self.state.labels, self.state.held
+            places = {self.pool.places[name]: told[name] for name in told if name not in held}
+            labels = [places[place] for place in sorted(places)]
+            classes = self.known if self.known is not None else sorted(set(labels))
+            return Now(sorted(places), labels, classes, self.state.batches, self.state.changes)
 
     def next_held(self, size: int) -> list[Id]:
         """Ids to hold out of ``size``: so many that their share of all is kept."""
-        state = self.state
-        due = max(0, math.floor(self.holdout * (state.asked + size)) - len(state.held))
-        known = state.held | state.labels.keys() | state.aside.keys() | state.out.keys()
-        names = (self.target.ids[place] for place in self._apart)
-        return [name for name in names if name not in known][:due]
+        with self.lock:
+            state = self.state
+            due = max(0, math.floor(self.holdout * (state.asked + size)) - len(state.held))
+            known = state.held | state.labels.keys() | state.aside.keys() | state.out.keys()
+            names = (self.target.ids[int(place)] for place in self._apart)
+            return list(islice((name for name in names if name not in known), due))
 
     def free(self) -> NDArray[np.int64]:
         """Positions in the pool that may be handed out; those unsure where nothing else is left."""
-        state, places = self.state, self.pool.places
         free = np.ones(len(self.pool), bool)
         if not self.own:
             free[self._apart] = False
-        for name in (*state.labels, *state.aside, *state.out):
-            if name in places:
-                free[places[name]] = False
-        if not free.any():
-            unsure = [name for name, answer in state.aside.items() if answer is Answer.UNSURE]
-            free[[places[name] for name in unsure if name in places]] = True
+        with self.lock:
+            state, places = self.state, self.pool.places
+            for name in (*state.labels, *state.aside, *state.out):
+                if name in places:
+                    free[places[name]] = False
+            if not free.any():
+                unsure = [name for name, answer in state.aside.items() if answer is Answer.UNSURE]
+                free[[places[name] for name in unsure if name in places]] = True
         return np.flatnonzero(free)
+
+    def _is_new(self, event: Event) -> bool:
+        """Whether an event has not happened under its key."""
+        key = event.get("key")
+        if key not in self.state.keys:
+            return True
+        if self.state.keys[key] != record.content(event):
+            raise InputError(f"key: {key!r} was used for something else: make another")
+        return False
 
     def header(self) -> dict[str, Any]:
         """What must be the same when it is taken up again, and where it comes from."""
@@ -148,3 +272,17 @@ class Desk:
                     f"{found.path} knows {name!r}, which is not in the pool: pass the pool and the "
                     "ids it was begun with"
                 )
+
+
+def _given(more: Mapping[str, Any]) -> Event:
+    """Who told, when and under which key, as far as it is known; checked."""
+    for name, kinds, what in (
+        ("who", (str,), "a text"),
+        ("key", (str,), "a text"),
+        ("at", (int, float), "seconds since 1970"),
+    ):
+        value = more.get(name)
+        wrong = isinstance(value, bool) or not isinstance(value, kinds)
+        if value is not None and (wrong or (name == "at" and not math.isfinite(value))):
+            raise InputError(f"{name} must be {what}, got {value!r}")
+    return {name: value for name, value in more.items() if value is not None}

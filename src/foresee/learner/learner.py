@@ -4,25 +4,28 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from torch import nn
+from torch import Tensor, nn
 
 from foresee import arrays, checks, scores, sources
 from foresee.errors import InputError
 from foresee.learner import cold, record
-from foresee.learner.answers import check_classes
-from foresee.learner.desk import Desk
+from foresee.learner.answers import check_classes, checked_ids
+from foresee.learner.desk import Desk, Now
 from foresee.learner.models import Fit, Frozen, fitting
 from foresee.learner.pool import Named, distinct, subset
-from foresee.learner.record import Batch, Id, Label
+from foresee.learner.record import Batch, Event, Id, Label, Told
+from foresee.learner.why import gains
 from foresee.posteriors import point
 from foresee.recipe import Recipe
 from foresee.seeding import generator
@@ -32,6 +35,7 @@ from foresee.types import Inputs, Posterior, Strategy, View
 
 # Points of the pool that a strategy chooses from, and of the target that it looks at.
 CANDIDATES, TARGETS = 4000, 1000
+_PART = 1024  # rows that a model is given at once
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,22 @@ class Card:
     trained: int
 
 
+class Fitted(NamedTuple):
+    """A model, the key of what it was fitted to, and its classes."""
+
+    key: str
+    posterior: Posterior | None
+    classes: list[Label]
+
+
 class Learner:
     """Ask for labels and tell them: the model is fitted to what was told when it is next needed.
 
     Labels are texts, whole numbers, floats or booleans, all of one kind. The last answer to an id
     counts; ids may be told unasked, late and in part; `foresee.SKIP` takes a point out for good,
     `foresee.UNSURE` until nothing else is left. Until labels of two classes are told, batches
-    are spread over the target by raw features.
+    are spread over the target by raw features. Threads may use a learner at once: telling does not
+    wait for a fit.
 
     Args:
         model: a scikit-learn classifier or pipeline; a network, or a function that builds one (of
@@ -122,8 +135,9 @@ class Learner:
             model.head if isinstance(model, Frozen) else model, recipe, draws, device
         )
         self._features: dict[str, Any] = {}
-        self._posterior: Posterior | None = None
-        self._fitted_to: Any = None
+        # One thread fits and chooses at a time; others go on telling and taking meanwhile.
+        self._turn = RLock()
+        self._last = Fitted("", None, [])
         rows = Named.read("pool", pool, ids)
         self._prices = _prices(costs, strategy, len(rows))
         self._desk = Desk(
@@ -146,25 +160,79 @@ class Learner:
         Returns:
             Their ids, scores and promise; see `Batch`.
         """
-        checks.count("size", size, 1 << 40, of="any pool")
-        state = self._desk.state
-        if state.last is not None and not state.moved and state.last.size == size:
-            return state.last
-        held = self._desk.next_held(size)
-        picks, worth, promised = self._pick(size - len(held))
-        ids = [self._desk.pool.ids[i] for i in picks]
-        if ids or held:
-            self._desk.happen(
-                kind="ask",
-                size=int(size),
-                ids=ids + held,
-                scores=worth + [None] * len(held),
-                promise=promised,
-                held=held,
-            )
-        return state.last if state.last and (ids or held) else Batch((), size=size)
+        with self._turn:
+            checks.count("size", size, 1 << 40, of="any pool")
+            with self._desk.lock:
+                state = self._desk.state
+                if state.last is not None and not state.moved and state.last.size == size:
+                    return state.last
+            return self.hand_out(self.propose(size))
 
-    def tell(self, ids: Any, labels: Any) -> None:
+    def propose(self, size: int = 10) -> Batch:
+        """Return what `ask` would hand out, and leave it where it is.
+
+        So another process can fit and choose: it follows this learner's `events`, proposes, and
+        what it proposes is handed out here.
+        """
+        checks.count("size", size, 1 << 40, of="any pool")
+        with self._turn:
+            with self._desk.lock:
+                now, free = self._desk.now(), self._desk.free()
+                held = self._desk.next_held(size)
+            picks, worth, promised = self._pick(now, free, size - len(held))
+            return Batch(
+                (*(self._desk.pool.ids[i] for i in picks), *held),
+                (*worth, *[None] * len(held)),
+                promised,
+                tuple(held),
+                int(size),
+                now.changes,
+            )
+
+    def hand_out(self, batch: Batch) -> Batch:
+        """Let what was proposed be out for labelling, but for what was answered since.
+
+        Args:
+            batch: of `propose`, here or in a process that follows this one.
+
+        Returns:
+            What is out; points that were answered or handed out meanwhile are not in it.
+        """
+        return self._desk.hand_out(batch)
+
+    def take(self, who: str, size: int = 1) -> list[Id]:
+        """Put some of what is out for labelling into somebody's hands, and into nobody else's.
+
+        Args:
+            who: a name; the same points come again until they are answered or left.
+            size: how many; fewer come where fewer are out and in nobody's hands.
+
+        Returns:
+            Ids, the most urgent first.
+
+        >>> learner = Learner(lambda x, y, rng: None, np.eye(9))
+        >>> ids = learner.ask(4).ids
+        >>> learner.take("ann", 2) + learner.take("bob", 2) == list(ids)
+        True
+        """
+        if not isinstance(who, str):
+            raise InputError(f"who must be a text, got {who!r}")
+        checks.count("size", size, 1 << 40, of="any pool")
+        return self._desk.take(who, size)
+
+    def leave(self, who: str, ids: Any = None) -> None:
+        """Take points out of somebody's hands, by default all: they are still out, for others."""
+        self._desk.leave(who, ids)
+
+    def tell(
+        self,
+        ids: Any,
+        labels: Any,
+        *,
+        who: str | None = None,
+        at: float | None = None,
+        key: str | None = None,
+    ) -> None:
         """Keep labels; when this returns they are safe, on the disk where there is a ``path``.
 
         Args:
@@ -172,11 +240,35 @@ class Learner:
                 been asked for.
             labels: one for each: a label, `foresee.SKIP` or `foresee.UNSURE`. The last answer to an
                 id counts.
+            who: whose they are, for `history`.
+            at: when, in seconds since 1970, likewise.
+            key: your own, a new one for each call: told again, by whoever is not sure that it was,
+                nothing happens.
 
         Raises:
             InputError: something is wrong with one of them, and none is kept.
         """
-        self._desk.tell(ids, labels)
+        self._desk.tell(ids, labels, who=who, at=at, key=key)
+
+    def untell(
+        self,
+        ids: Any,
+        *,
+        who: str | None = None,
+        at: float | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take back the last answer to each id: the one before it counts again.
+
+        What has no other answer is out for labelling, in the hands of whoever gave it.
+
+        Args:
+            ids: a sequence, or one.
+            who: refuses ids whose last answer is somebody else's.
+            at: when.
+            key: as in `tell`.
+        """
+        self._desk.untell(ids, who=who, at=at, key=key)
 
     def release(self, ids: Any = None) -> None:
         """Take back what is out for labelling, by default all: it may be handed out again.
@@ -187,31 +279,24 @@ class Learner:
 
     def fit(self) -> "Learner":
         """Fit the model to the labels so far, if it is not; `ask` and `predict` do so by need."""
-        places, labels = self._desk.training_set()
-        key = json.dumps([places, labels, self.classes_])
-        if key != self._fitted_to:
-            self._posterior = None
-            if len(set(labels)) > 1:
-                rows = arrays.rows("labelled", self._part("pool", np.array(places))[:])
-                rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
-                self._posterior = self._fit(rows, self._numbers(labels), rng, len(self.classes_))
-            self._fitted_to = key
+        self._fitted_to(self._desk.now())
         return self
 
     def predict(self, inputs: Inputs) -> Any:
         """The likeliest label of each input [n]; a series where a frame or a series came."""
-        probs = self._point(inputs)
-        found = np.array(self.classes_)[probs.argmax(1)]
+        fitted = self._fitted()
+        found = np.array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
         if hasattr(inputs, "iloc"):
             return sys.modules["pandas"].Series(found, index=inputs.index)
         return found
 
     def predict_proba(self, inputs: Inputs) -> Any:
         """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
-        probs = self._point(inputs)
+        fitted = self._fitted()
+        probs = self._point(fitted, inputs)
         if hasattr(inputs, "iloc"):
             frame = sys.modules["pandas"].DataFrame
-            return frame(probs, index=inputs.index, columns=self.classes_)
+            return frame(probs, index=inputs.index, columns=fitted.classes)
         return probs
 
     def promise(self) -> float:
@@ -219,52 +304,104 @@ class Learner:
 
         It is estimated from as many ``candidates`` as a batch is chosen from.
         """
-        posterior, free = self._fitted(), self._desk.free()
+        posterior, free = self._fitted().posterior, self._desk.free()
         if not len(free):
             return 0.0
         rng = generator(self.seed, self._desk.state.batches, "promise")
         some = subset(free, self.candidates, rng)
-        draws = posterior.predict(self._part("pool", some)[:])
-        goals = posterior.predict(self._part("target", self._some_targets(rng))[:])
+        draws = _draws(posterior, self._part("pool", some))
+        goals = _draws(posterior, self._part("target", self._some_targets(rng)))
         return scores.promise(draws, goals, times=len(free) / len(some))
+
+    def why(self, ids: Any, size: int = 5) -> dict[Id, list[tuple[Id, float]]]:
+        """The target points that a label would tell most about.
+
+        Args:
+            ids: of the pool: a sequence, or one.
+            size: how many target points for each.
+
+        Returns:
+            For each id the ids of target points, among as many ``targets`` as a strategy looks at,
+            and the fall of the Brier loss expected at each, the largest first. The mean of all
+            would be the score of the label.
+        """
+        names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
+        pool, target = self._desk.pool, self._desk.target
+        if unknown := [name for name in names if name not in pool.places]:
+            raise InputError(f"ids: there is no {unknown[0]!r} in the pool: use the ids of a batch")
+        posterior = self._fitted().posterior
+        some = self._some_targets(generator(self.seed, "why"))
+        places = np.array([pool.places[name] for name in names], np.int64)
+        draws = arrays.numpy(_draws(posterior, self._part("pool", places)), "draws")
+        goals = arrays.numpy(_draws(posterior, self._part("target", some)), "draws")
+        found = {}
+        for name, point_draws in zip(names, draws, strict=True):
+            worth = gains(point_draws.astype(np.float64), goals)
+            best = np.argsort(-worth, kind="stable")[: size + 1].tolist()
+            told = [(target.ids[int(some[i])], float(worth[i])) for i in best]
+            found[name] = [each for each in told if each[0] != name][:size]
+        return found
 
     def card(self) -> Card:
         """Accuracy on the target with its 95 % interval, from labels held out alone.
 
         Picked labels are of the hard cases and of those trained on: they are never used for it.
         """
-        state = self._desk.state
-        names = [name for name in state.labels if name in state.held]
-        trained = len(state.labels) - len(names)
-        if not names:
+        with self._desk.lock:
+            state = self._desk.state
+            truth = {name: label for name, label in state.labels.items() if name in state.held}
+            trained = len(state.labels) - len(truth)
+        if not truth:
             return Card(math.nan, 0.0, 1.0, 0, trained)
-        places = np.array([self._desk.target.places[name] for name in names])
-        found = np.array(self.classes_)[self._point_of(self._part("target", places)[:]).argmax(1)]
-        right = sum(a == state.labels[b] for a, b in zip(found.tolist(), names, strict=True))
-        interval = binomtest(right, len(names)).proportion_ci(method="wilson")
+        places = np.array([self._desk.target.places[name] for name in truth])
+        fitted = self._fitted()
+        probs = self._point_of(fitted, self._part("target", places))
+        found = np.array(fitted.classes)[probs.argmax(1)].tolist()
+        right = sum(a == b for a, b in zip(found, truth.values(), strict=True))
+        interval = binomtest(right, len(truth)).proportion_ci(method="wilson")
         low, high = float(interval.low), float(interval.high)
-        return Card(right / len(names), low, high, len(names), trained)
+        return Card(right / len(truth), low, high, len(truth), trained)
+
+    def events(self, since: int = 0) -> list[Event]:
+        """All that happened, from event number ``since`` on: plain values, as JSON has them."""
+        with self._desk.lock:
+            return self._desk.events[since:]
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Let happen what happened to another learner of the same pool: its `events`, in order.
+
+        A learner that follows keeps no file of its own.
+        """
+        if self._desk.record is not None:
+            raise InputError("a learner with a path cannot follow another: leave path out")
+        self._desk.follow(events)
+
+    def history(self) -> list[Told]:
+        """Every answer that was ever told, in order: id, answer, who, at, and whether undone."""
+        return record.history(self.events())
 
     @property
     def classes_(self) -> list[Label]:
         """The classes, in the order of the columns of `predict_proba`."""
-        return self._desk.classes()
+        return self._desk.now().classes
 
     @property
     def told(self) -> dict[Id, Label]:
         """Every label that counts, by id; those held out are among them."""
-        return dict(self._desk.state.labels)
+        with self._desk.lock:
+            return dict(self._desk.state.labels)
 
     @property
     def out(self) -> list[Id]:
         """Ids that are out for labelling."""
-        return list(self._desk.state.out)
+        with self._desk.lock:
+            return list(self._desk.state.out)
 
     def save(self, path: Path | str) -> None:
         """Write all that was asked and told to a file, for `load`; the pool is not in it."""
         own = self._desk.record
         if own is None or Path(path).absolute() != own.path.absolute():
-            record.write(Path(path), self._desk.header(), self._desk.events)
+            record.write(Path(path), self._desk.header(), self.events())
 
     @classmethod
     def load(cls, path: Path | str, model: Any, pool: Any = None, **options: Any) -> "Learner":
@@ -319,13 +456,27 @@ class Learner:
             f"{len(state.labels)} labels, {len(state.out)} out)"
         )
 
-    def _fitted(self) -> Posterior:
-        self.fit()
-        if self._posterior is None:
+    def _fitted_to(self, now: Now) -> "Fitted":
+        """The model of what was told then; None where labels are of fewer than two classes."""
+        key = json.dumps([now.places, now.labels, now.classes])
+        with self._turn:
+            if key != self._last.key:
+                posterior = None
+                if len(set(now.labels)) > 1:
+                    rows = arrays.rows("labelled", self._part("pool", np.array(now.places))[:])
+                    rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
+                    numbers = _numbers(now.labels, now.classes)
+                    posterior = self._fit(rows, numbers, rng, len(now.classes))
+                self._last = Fitted(key, posterior, now.classes)
+            return self._last
+
+    def _fitted(self) -> "Fitted":
+        fitted = self._fitted_to(self._desk.now())
+        if fitted.posterior is None:
             raise InputError(
                 "there is no model yet, as labels of two classes are needed: tell some first"
             )
-        return self._posterior
+        return fitted
 
     def _inputs(self, which: str) -> Any:
         """What the model reads of the pool or the target."""
@@ -334,9 +485,10 @@ class Learner:
         rows = getattr(self._desk, which).rows
         if self._frozen is None:
             return rows
-        if which not in self._features:
-            self._features[which] = self._frozen.features(rows)
-        return self._features[which]
+        with self._turn:
+            if which not in self._features:
+                self._features[which] = self._frozen.features(rows)
+            return self._features[which]
 
     def _part(self, which: str, places: NDArray[np.int64]) -> Any:
         """Some rows, which are read when they are needed."""
@@ -345,17 +497,17 @@ class Learner:
             return arrays.Rows(inputs.data, inputs.index[places])
         return arrays.Rows(inputs, places)
 
-    def _point(self, inputs: Inputs) -> NDArray[Any]:
-        self._fitted()
+    def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
         rows = Named.read("inputs", inputs, None).rows
-        return self._point_of(self._frozen.features(rows) if self._frozen else rows)
+        return self._point_of(fitted, self._frozen.features(rows) if self._frozen else rows)
 
-    def _point_of(self, rows: Any) -> NDArray[Any]:
-        probs = arrays.numpy(self._fitted().point(rows))
-        if probs.ndim != 2 or probs.shape[1] != len(self.classes_):
+    def _point_of(self, fitted: "Fitted", rows: Any) -> NDArray[Any]:
+        posterior: Any = fitted.posterior
+        probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in _parts(rows)])
+        if probs.ndim != 2 or probs.shape[1] != len(fitted.classes):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
-                f"{len(self.classes_)} classes: pass all of them as classes, or let the function "
+                f"{len(fitted.classes)} classes: pass all of them as classes, or let the function "
                 "that builds the network take classes"
             )
         return probs
@@ -363,34 +515,30 @@ class Learner:
     def _some_targets(self, rng: np.random.Generator) -> NDArray[np.int64]:
         return subset(np.arange(len(self._desk.target)), self.targets, rng)
 
-    def _numbers(self, labels: Sequence[Label]) -> NDArray[np.int64]:
-        number = {label: i for i, label in enumerate(self.classes_)}
-        return np.array([number[label] for label in labels], np.int64)
-
-    def _pick(self, size: int) -> tuple[NDArray[np.int64], list[float | None], float | None]:
+    def _pick(
+        self, now: Now, free: NDArray[np.int64], size: int
+    ) -> tuple[NDArray[np.int64], list[float | None], float | None]:
         """Positions in the pool, the score of each, the promise of all."""
-        free = self._desk.free()
         size = min(size, len(free))
         if size < 1:
             return np.empty(0, np.int64), [], None
-        rng = generator(self.seed, self._desk.state.batches, "ask")
+        rng = generator(self.seed, now.batches, "ask")
         enough = None if self.candidates is None else max(self.candidates, 2 * size)
         some = subset(free, enough, rng)
         pool, val = self._part("pool", some), self._part("target", self._some_targets(rng))
-        self.fit()
-        if self._posterior is None:
+        fitted = self._fitted_to(now)
+        posterior = fitted.posterior
+        if posterior is None:
             return some[self._cold(pool, val, size, rng)], [None] * size, None
-        self._point_of(pool[:1])
-        places, labels = self._desk.training_set()
-        labelled = self._part("pool", np.array(places))
-        view = View(self._posterior, labelled, self._numbers(labels), pool, val)
+        self._point_of(fitted, pool[:1])
+        labelled = self._part("pool", np.array(now.places))
+        view = View(posterior, labelled, _numbers(now.labels, now.classes), pool, val)
         picks = self._choose(view, some, size, rng)
         if len(distinct(pool[picks])) < size <= len(kinds := distinct(pool)):
             # Equal rows have one label, whatever a noisy model believes of the second.
             one_each = replace(view, pool=self._part("pool", some[kinds]))
             picks = kinds[self._choose(one_each, some[kinds], size, rng)]
-        draws: Any = self._posterior.predict(pool[picks])
-        goals: Any = self._posterior.predict(val[:])
+        draws, goals = _draws(posterior, pool[picks]), _draws(posterior, val)
         worth = arrays.numpy(scores.mebl(draws, goals)).tolist()
         return some[picks], worth, scores.promise(draws, goals)
 
@@ -410,6 +558,25 @@ class Learner:
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
+
+
+def _parts(rows: Any) -> Iterator[Any]:
+    """All rows, some at a time, each part of the kind that the rows are of."""
+    rows = arrays.rows("inputs", rows)
+    for start in range(0, len(rows), _PART):
+        yield rows[start : start + _PART]
+
+
+def _draws(posterior: Any, rows: Any) -> Any:
+    """Probabilities of every draw [n t c] for rows that are read some at a time."""
+    found: list[Any] = [posterior.predict(part) for part in _parts(rows)]
+    return torch.cat(found) if isinstance(found[0], Tensor) else np.concatenate(found)
+
+
+def _numbers(labels: Sequence[Label], classes: Sequence[Label]) -> NDArray[np.int64]:
+    """The position of each label among the classes."""
+    number = {label: i for i, label in enumerate(classes)}
+    return np.array([number[label] for label in labels], np.int64)
 
 
 def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:

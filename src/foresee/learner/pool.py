@@ -44,14 +44,15 @@ class Named:
         if ids is not None:
             own = ids
         names: Sequence[Id] = own if isinstance(own, range) else checked_ids("ids", own)
+        numbered = isinstance(names, range)
         if name == "target" and ids is None:  # the pool has such names too
-            names = [f"target/{each}" for each in names]
+            names = _Targets(n) if numbered else [f"target/{each}" for each in names]
         if len(names) != n:
             raise InputError(
                 f"ids must be one for each of the {n} rows of {name}, got {len(names)}"
             )
-        places = (
-            _Counted(n) if isinstance(names, range) else dict(zip(names, range(n), strict=True))
+        places: Mapping[Id, int] = (
+            _Counted(names) if numbered else dict(zip(names, range(n), strict=True))
         )
         if len(places) < n:
             twice = next(each for i, each in enumerate(names) if places[each] != i)
@@ -64,22 +65,36 @@ class Named:
         return zlib.crc32(b"".join(brief(self.rows[i]) for i in some.tolist()))
 
 
+class _Targets(Sequence[str]):
+    """The ids "target/0", "target/1", … of n rows, which need not be held."""
+
+    def __init__(self, n: int) -> None:
+        self._range = range(n)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __getitem__(self, place: Any) -> Any:
+        return f"target/{self._range[place]}"
+
+
 class _Counted(Mapping[Hashable, int]):
     """The positions of rows that are called by their position."""
 
-    def __init__(self, n: int) -> None:
-        self.range = range(n)
+    def __init__(self, names: Sequence[Hashable]) -> None:
+        self._names = names
 
     def __getitem__(self, key: Hashable) -> int:
-        if type(key) is int and key in self.range:
-            return key
+        place = int(key[7:]) if isinstance(key, str) and key[7:].isdecimal() else key
+        if type(place) is int and 0 <= place < len(self) and self._names[place] == key:
+            return place
         raise KeyError(key)
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.range)
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self.range)
+        return len(self._names)
 
 
 def brief(row: Any) -> bytes:

@@ -3,17 +3,22 @@
 An event is on the disk before it counts, so a kill between any two lines loses nothing that was
 told. The events, by their ``kind``:
 
-    ask      a batch: ``size`` as it was asked for, ``ids``, ``scores``, ``promise``, ``held``
-    tell     ``ids`` and their ``labels``; ids to ``skip``; ids of which somebody is ``unsure``
+    ask      a batch: ``size`` as it was asked for, ``ids``, ``scores``, ``promise``, ``held``, and
+             of how many changes it knew (``seen``)
+    take     ``ids`` that are out are in the hands of ``who``, or of nobody
+    tell     ``ids`` and their ``labels``; ids to ``skip``; ids of which somebody is ``unsure``;
+             where it was told: ``who`` and when (``at``), and the caller's own ``key``
+    untell   ``ids`` whose last answer is taken back
     release  ``ids`` that were out for labelling and go back into the pool
 """
 
 import json
 import os
 import platform
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
@@ -29,9 +34,9 @@ Id: TypeAlias = Any
 Label: TypeAlias = str | int | float | bool
 Event: TypeAlias = dict[str, Any]
 
-FORMAT = 1
+FORMAT = 2
 _BEGIN = b'{"kind": "learner", "format": '
-_BATCH = ("size", "ids", "scores", "promise", "held")
+_BATCH = ("size", "ids", "scores", "promise", "held", "seen")
 
 
 class Answer(Enum):
@@ -57,6 +62,7 @@ class Batch:
         promise: the same of all their labels together, or None.
         held: those of the ids that are held out: drawn at random from the target, never trained on.
         size: how many were asked for; fewer come where the pool is exhausted.
+        seen: how many changes (labels told, taken back, points released) it was chosen after.
     """
 
     ids: tuple[Id, ...]
@@ -64,6 +70,7 @@ class Batch:
     promise: float | None = None
     held: tuple[Id, ...] = ()
     size: int = 0
+    seen: int = field(default=0, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,6 +87,17 @@ class Batch:
         return pandas.DataFrame(columns, index=pandas.Index(list(self.ids), name="id"))
 
 
+@dataclass(frozen=True)
+class Told:
+    """An answer: of ``id``, by ``who`` and when (``at``) if that was told; ``undone`` or not."""
+
+    id: Id
+    answer: Label | Answer
+    who: str | None = None
+    at: float | None = None
+    undone: bool = False
+
+
 @dataclass
 class State:
     """All that follows from the events so far."""
@@ -87,19 +105,29 @@ class State:
     labels: dict[Id, Label] = field(default_factory=dict)
     # Told to be skipped, or unsure.
     aside: dict[Id, Answer] = field(default_factory=dict)
-    # Asked for and not answered, in order.
-    out: dict[Id, None] = field(default_factory=dict)
+    # Asked for and not answered, in order, and in whose hands.
+    out: dict[Id, str | None] = field(default_factory=dict)
     held: set[Id] = field(default_factory=set)
     batches: int = 0
     # Points in all batches.
     asked: int = 0
     last: Batch | None = None
-    # Something was told or released since the last batch.
-    moved: bool = True
+    # Labels told or taken back and points released, in lines; how many the last batch knew of.
+    changes: int = 0
+    seen: int = -1
+    # All answers to an id that were not taken back, the last of which counts, and by whom.
+    given: dict[Id, list[tuple[Label | Answer, str | None]]] = field(default_factory=dict)
+    # What was told under which of the caller's keys.
+    keys: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def moved(self) -> bool:
+        """Whether something was told or released since the last batch was chosen."""
+        return self.seen != self.changes
 
     def apply(self, event: Event) -> None:
         """Let an event have happened."""
-        kind, ids = event["kind"], event.get("ids", ())
+        kind, ids, who = event["kind"], event.get("ids", ()), event.get("who")
         if kind == "ask":
             values: dict[str, Any] = {name: event[name] for name in _BATCH}
             lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
@@ -107,25 +135,71 @@ class State:
             self.held.update(self.last.held)
             self.out.update(dict.fromkeys(ids))
             self.batches, self.asked = self.batches + 1, self.asked + len(ids)
-        elif kind == "tell":
-            for name, label in zip(ids, event["labels"], strict=True):
-                self._answered(name)
-                self.labels[name] = label
-            for answer in Answer:
-                for name in event[answer.value]:
-                    self._answered(name)
-                    self.aside[name] = answer
+            self.seen = self.last.seen
+            return
+        if kind == "take":
+            self.out.update({name: who for name in ids if name in self.out})
+            return
+        if kind == "tell":
+            for name, answer in answers(event):
+                self.given.setdefault(name, []).append((answer, who))
+                self._count(name)
+        elif kind == "untell":
+            for name in ids:
+                _, by = self.given[name].pop()
+                self._count(name)
+                if name not in self.given:
+                    self.out[name] = by  # whoever takes an answer back still has the question
         elif kind == "release":
             for name in ids:
                 self.out.pop(name, None)
         else:
             raise ValueError(f"an event of kind {kind!r}")
-        self.moved = kind != "ask"
+        self.changes += 1
+        if "key" in event:
+            self.keys[event["key"]] = content(event)
 
-    def _answered(self, name: Id) -> None:
+    def _count(self, name: Id) -> None:
         """The last answer counts."""
         for known in (self.labels, self.aside, self.out):
             known.pop(name, None)
+        if not self.given[name]:
+            del self.given[name]
+            return
+        answer, _ = self.given[name][-1]
+        if isinstance(answer, Answer):
+            self.aside[name] = answer
+        else:
+            self.labels[name] = answer
+
+
+def answers(event: Event) -> Iterator[tuple[Id, Label | Answer]]:
+    """What an event tells of each id."""
+    yield from zip(event["ids"], event["labels"], strict=True)
+    for answer in Answer:
+        yield from ((name, answer) for name in event[answer.value])
+
+
+def content(event: Event) -> int:
+    """A number that tells what was told from other things, under the same key."""
+    told = {k: v for k, v in event.items() if k not in ("who", "at", "key")}
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+
+
+def history(events: Iterable[Event]) -> list[Told]:
+    """All answers, in the order in which they were told; those taken back are marked."""
+    found: list[Told] = []
+    places: dict[Id, list[int]] = {}
+    for event in events:
+        if event["kind"] == "tell":
+            for name, answer in answers(event):
+                places.setdefault(name, []).append(len(found))
+                found.append(Told(name, answer, event.get("who"), event.get("at")))
+        elif event["kind"] == "untell":
+            for name in event["ids"]:
+                last = places[name].pop()
+                found[last] = replace(found[last], undone=True)
+    return found
 
 
 class Record:
@@ -134,7 +208,9 @@ class Record:
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path = path
         self._who = path.with_name(f".{path.name}.who")
-        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        self._lock = FileLock(
+            path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False
+        )  # what one thread holds, all threads of the process hold
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
@@ -230,7 +306,7 @@ def folded(path: Path, events: Sequence[Event]) -> State:
     for line, event in enumerate(events, start=2):
         try:
             state.apply(event)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} is no record that this version of foresee can read (line {line}: {error})"
                 ": move it away, or use the version that wrote it"

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee.decoded import Shape, decode, is_ready, open_array
+from foresee.decoded import Shape, decode, is_ready
 from foresee.errors import InputError
+from foresee.kept import open_array
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import find
 
