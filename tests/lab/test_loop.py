@@ -36,6 +36,19 @@ def method(request):
     return Method(request.param, tiny.LinearSampler(), STRATEGIES[request.param])
 
 
+def test_a_round_says_what_share_of_its_picks_is_in_the_target_and_noise(method):
+    marks = np.arange(LINEAR.n_pool) % 3
+    task = replace(tiny.linear_task(), in_target=marks == 0, scrambled=marks == 1)
+    *chosen, last = run(LINEAR, method, 0, task)
+    for found in chosen:
+        counts = np.bincount(marks[list(found.picks)], minlength=3) / LINEAR.n_query
+        assert (found.in_target, found.scrambled) == tuple(counts[:2])
+    assert (last.in_target, last.scrambled) == (None, None)
+    plain = list(run(LINEAR, method, 0, tiny.linear_task()))
+    assert [r.picks for r in plain] == [r.picks for r in (*chosen, last)], "no method sees them"
+    assert {(r.in_target, r.scrambled) for r in plain} == {(None, None)}
+
+
 @dataclass
 class Spy:
     """Keeps what a sampler or a strategy was given, and then does as ``inner`` does."""

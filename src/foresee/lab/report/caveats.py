@@ -85,7 +85,7 @@ def _about_noise(studies: Sequence[Study]) -> Iterator[Caution]:
         return words.part(noise) if noise else ""
 
     for part, where in _places(studies, said):
-        yield Caution(f"{part} of the pool is scrambled images, which teach nothing{where}.")
+        yield Caution(f"Scrambled images are {part} of the pool{where}; they teach nothing.")
 
 
 def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterator[tuple[str, str]]:

@@ -55,7 +55,9 @@ def bought(
 ) -> bytes:
     """Draw the share of every batch that a metric counts; the line is its share of the pool."""
     axes = _curves(title, found, pens, f"{metric.label.lower()}, % of a batch")
-    axes.axhline(100 * of_pool, color="black", lw=0.8, ls=":")
+    axes.axhline(100 * of_pool, color="black", lw=0.8, ls=":", label="the pool")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize="small")
     return _png(axes)
 
 
