@@ -156,8 +156,8 @@ class GreedyConditioning:
         noise = max(_NOISE, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
         if directions > draws:
             warnings.warn(
-                f"the labels of {size} points can use up {directions} directions, and there are {draws} "
-                f"draws: the last picks are spread by the noise, {noise:.3g}; ask for "
+                f"the labels of {size} points can use up {directions} directions, and there are "
+                f"{draws} draws: the last picks are spread by the noise, {noise:.3g}; ask for "
                 "fewer points, or take a posterior of more draws",
                 DrawsWarning,
                 stacklevel=3,
