@@ -126,9 +126,9 @@ def unpack(names: Sequence[str], runs: Path) -> None:
 
 
 def pack(names: Sequence[str], runs: Path) -> None:
-    """Pack all rounds, without pictures; the same rounds give the same bytes."""
+    """Pack all rounds; the same rounds give the same bytes."""
     for name in names:
-        files = sorted((runs / name).glob("*/*.json*"))
+        files = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
         if not files:
             continue
         (HERE / name).mkdir(exist_ok=True)

@@ -28,7 +28,6 @@ from foresee.seeding import generator
 from foresee.strategies import (
     BatchBALD,
     BatchMell,
-    Default,
     GreedyConditioning,
     MeblPlusPlus,
     PowerMell,
@@ -51,7 +50,6 @@ class Choice(NamedTuple):
 
 
 STRATEGIES = {
-    "default": Choice(Default(), "mebl"),
     "greedy": Choice(GreedyConditioning(), "mebl"),
     "mebl++": Choice(MeblPlusPlus(), "mebl"),
     "powermell": Choice(PowerMell(), "mell"),

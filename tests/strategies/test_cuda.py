@@ -10,6 +10,7 @@ import torch
 
 from foresee import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
@@ -127,7 +128,7 @@ def test_relevant_badge():
 
 @pytest.mark.parametrize("labelled", [0, 50])
 @pytest.mark.parametrize(
-    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target", bandwidth=1.0)]
+    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target")]
 )
 def test_herding(strategy, labelled):
     n = 2000 + labelled + 300
@@ -139,7 +140,7 @@ def test_herding(strategy, labelled):
     )
 
 
-@pytest.mark.parametrize("strategy", [MaxHerding(), UncertaintyHerding()], ids=repr)
+@pytest.mark.parametrize("strategy", [MaxHerding(), UncertaintyHerding(bandwidth=None)], ids=repr)
 def test_herding_of_the_pool_covers_as_much(strategy):
     predicted, embeddings = draws(2050, 10, 5), gradients(2050)[1]
     covered = []
@@ -151,6 +152,16 @@ def test_herding_of_the_pool_covers_as_much(strategy):
         known = torch.cat([unit[2000:], unit[torch.from_numpy(picks)]])
         covered.append(float((-torch.cdist(unit[:2000], known).amin(1).square()).exp().sum()))
     assert covered[0] == pytest.approx(covered[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("focus", ["pool", "target"])
+def test_bait(focus):
+    probs, embeddings = gradients(690, c=4, d=8)
+    same_on_both(
+        Bait(focus=focus),
+        lambda d: view_of(Table(None, probs.to(d), embeddings.to(d)), 600, 30, 60),
+        20,
+    )
 
 
 def test_typiclust():

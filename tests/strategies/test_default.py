@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from foresee import Badge, Default, GreedyConditioning, InputError, TopK, default_strategy, entropy
+from foresee.strategies.default import ColdStart
 from foresee.testing import check_strategy, random_view
+from foresee.types import View
 
 
 def view_of(n=60, t=30):
@@ -76,3 +78,13 @@ def test_it_is_a_strategy():
     check_strategy(Default())
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
+
+
+def test_without_a_label_the_target_is_covered():
+    rng = np.random.default_rng(0)
+    near, far = rng.normal(0, 1, (30, 2, 3)), rng.normal(50, 1, (30, 2, 3))
+    view = View(None, None, np.empty(0), pool=np.concatenate([far, near]), val=near)
+    assert default_strategy(view, 5) == ColdStart()
+    assert (Default()(view, 5, rng) >= 30).all()
+    with pytest.raises(InputError, match=r"view.val is None"):
+        ColdStart()(replace(view, val=None), 5, rng)

@@ -83,8 +83,8 @@ class Desk:
         with self.lock:
             if self.record is not None:
                 self.record.append(event)
-            self.events.append(event)
             self.state.apply(event)
+            self.events.append(event)
 
     def hand_out(self, batch: Batch) -> Batch:
         """Let a batch be out, without what was answered or handed out since it was chosen."""

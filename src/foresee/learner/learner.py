@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from foresee.errors import InputError
 from foresee.learner import cold, record
 from foresee.learner.answers import check_classes, checked_ids
 from foresee.learner.desk import Desk, Now
+from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
 from foresee.learner.pool import Named, distinct, subset
 from foresee.learner.record import Batch, Event, Id, Label, Told
@@ -29,7 +30,7 @@ from foresee.learner.why import gains
 from foresee.posteriors import point
 from foresee.recipe import Recipe
 from foresee.seeding import generator
-from foresee.strategies import GreedyConditioning
+from foresee.strategies import Default
 from foresee.strategies.priced import Priced
 from foresee.types import Inputs, Posterior, Strategy, View
 
@@ -83,7 +84,7 @@ class Learner:
         target_ids: likewise for ``target``, where labels are held out from it; by default
             "target/" and what it would be.
         seed: of everything random.
-        strategy: (view, size, rng) -> positions; by default `GreedyConditioning`.
+        strategy: (view, size, rng) -> positions; by default `foresee.Default`.
         classes: all labels there can be; by default those that were told.
         costs: the price of each label of the pool [n]: gain per price decides.
         holdout: the share of all points asked for that are drawn at random from the target, never
@@ -288,7 +289,7 @@ class Learner:
         found = np.array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
         if hasattr(inputs, "iloc"):
             return sys.modules["pandas"].Series(found, index=inputs.index)
-        return found
+        return sys.modules["polars"].Series(found) if arrays.is_polars(inputs) else found
 
     def predict_proba(self, inputs: Inputs) -> Any:
         """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
@@ -297,6 +298,8 @@ class Learner:
         if hasattr(inputs, "iloc"):
             frame = sys.modules["pandas"].DataFrame
             return frame(probs, index=inputs.index, columns=fitted.classes)
+        if arrays.is_polars(inputs):
+            return sys.modules["polars"].DataFrame(probs, [str(each) for each in fitted.classes])
         return probs
 
     def promise(self) -> float:
@@ -487,7 +490,11 @@ class Learner:
             return rows
         with self._turn:
             if which not in self._features:
-                self._features[which] = self._frozen.features(rows)
+                folder = self._frozen.cache
+                if folder is None and self.path is not None:
+                    folder = Path(f"{self.path}.features")
+                place = None if folder is None else Path(folder)
+                self._features[which] = Features(self._frozen, rows, place, which)
             return self._features[which]
 
     def _part(self, which: str, places: NDArray[np.int64]) -> Any:
@@ -498,12 +505,19 @@ class Learner:
         return arrays.Rows(inputs, places)
 
     def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
-        rows = Named.read("inputs", inputs, None).rows
-        return self._point_of(fitted, self._frozen.features(rows) if self._frozen else rows)
+        return self._point_of(
+            fitted,
+            Named.read("inputs", inputs, None).rows,
+            self._frozen.features if self._frozen else None,
+        )
 
-    def _point_of(self, fitted: "Fitted", rows: Any) -> NDArray[Any]:
+    def _point_of(
+        self, fitted: "Fitted", rows: Any, before: Callable[[Any], Any] | None = None
+    ) -> NDArray[Any]:
+        """Probabilities of rows [n c], or of what ``before`` makes of them."""
         posterior: Any = fitted.posterior
-        probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in _parts(rows)])
+        parts = (before(part) if before else part for part in _parts(rows))
+        probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in parts])
         if probs.ndim != 2 or probs.shape[1] != len(fitted.classes):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
@@ -554,7 +568,7 @@ class Learner:
         self, view: View, some: NDArray[np.int64], size: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Positions in the view's pool, which are ``some`` of the whole."""
-        strategy = self.strategy or GreedyConditioning()
+        strategy = self.strategy or Default()
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))

@@ -154,10 +154,10 @@ class GreedyConditioning:
         """How much noise a batch needs for its draws; warns where it can use them up."""
         directions = self.directions(size, classes)
         noise = max(_NOISE, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
-        if directions >= draws:
+        if directions > draws:
             warnings.warn(
-                f"the labels of {size} points can use up {directions} directions, and {draws} draws"
-                f" have {draws - 1}: the last picks are spread by the noise, {noise:.3g}; ask for "
+                f"the labels of {size} points can use up {directions} directions, and there are "
+                f"{draws} draws: the last picks are spread by the noise, {noise:.3g}; ask for "
                 "fewer points, or take a posterior of more draws",
                 DrawsWarning,
                 stacklevel=3,
