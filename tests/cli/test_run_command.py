@@ -256,9 +256,10 @@ def rows_of(result):
 
 def planned_names(monkeypatch, *args):
     planned = []
-    monkeypatch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
-    monkeypatch.setattr("foresee.cli.run._prepare", lambda *_: None)
-    result = command("run", *args, "--methods", "random", "--seeds", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
+        patch.setattr("foresee.cli.run._prepare", lambda *_: None)
+        result = command("run", *args, "--methods", "random", "--seeds", "1")
     assert result.exit_code == 0, result.output
     return [job.experiment.name for job in planned[0]]
 
@@ -285,7 +286,6 @@ def test_the_paper_has_fourteen_experiments_and_a_narrow_one_of_each_set_if_aske
     names = planned_names(monkeypatch, "paper")
     assert names == [e.name for e in paper.EXPERIMENTS]
     assert len(names) == 14
-    monkeypatch.undo()
     narrow = planned_names(monkeypatch, "paper", "--narrow")
     assert narrow == [f"{name}-narrow" for name in paper.datasets(ours=False)]
 
@@ -318,6 +318,23 @@ def test_a_narrow_target_and_noise_are_run_kept_and_reported(small):
     assert {p.name for p in Path("report").glob("*target*")} == {
         *("target.csv", "target.tex", "target-digits-narrow-noise25.png")
     }
+
+
+def test_the_demo_shows_the_default_beside_others_on_a_narrow_target(small, monkeypatch):
+    run_all = runner.run_all
+    planned = []
+
+    def first(jobs, *place):
+        planned.extend(jobs)
+        return run_all(jobs[:1], *place)
+
+    monkeypatch.setattr(runner, "run_all", first)
+    result = command("demo", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    methods = ("Default", "BADGE", "MELL", "BALD", "Random")
+    assert planned == [runner.Job(tiny.NARROW[0], m, s) for s in range(5) for m in methods]
+    assert Path("demo-output/report/target-digits-narrow.png").exists()
+    assert "report: demo-output/report/index.html" in result.stdout
 
 
 def test_passes_in_bfloat16_are_a_choice_that_is_kept(small):
