@@ -50,6 +50,11 @@ def settings(dataset: str, budget: float = 1.0, network: Any = None) -> list[Exp
     return [paper.experiment(dataset, budget=budget, network=network, **s) for s in SETTINGS]
 
 
+def in_bfloat16(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The same with passes through the trained network in bfloat16."""
+    return [replace(e, recipe=replace(e.recipe, precision="bfloat16")) for e in experiments]
+
+
 # Of the default and of those it must not lose to; then of all others.
 MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
@@ -62,6 +67,10 @@ PARTS: dict[str, tuple[Plan, ...]] = {
         Plan(_SMALL, MAIN, 10),
         Plan([noisy(e, 0.2) for e in _SMALL], MAIN, 10),
         Plan(_SMALL, OTHERS, 5),
+    ),
+    # The paper's network, on a twentieth of its iterations.
+    "mnist-vgg16": (
+        Plan(in_bfloat16(settings("mnist", 0.05)), (*group("paper"), "MEBL", "Default"), 5),
     ),
     "digits": (
         Plan(settings("digits"), MAIN, 10),

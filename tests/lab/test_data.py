@@ -389,3 +389,38 @@ def test_real_mnist():
     drawn = split(images, replace(experiment, n_pool=44_800, n_test=10_000), 0)
     counts = np.bincount(images.labels[drawn.seed], minlength=10)
     assert counts.tolist() == [0, 192, 0, 2, 1, 3, 1, 1, 0, 0]
+
+
+# One file of arrays
+
+
+def packed(folder, **changes):
+    images = load("digits")
+    held = {"pixels": images.pixels, "labels": images.labels, "classes": images.classes}
+    np.savez(folder / "svhn.npz", **{k: v for k, v in (held | changes).items() if v is not None})
+    return images
+
+
+def test_a_set_may_be_one_file_of_arrays(tmp_path):
+    images = packed(tmp_path, source=np.arange(1797) < 500)
+    found = load("SVHN", tmp_path)
+    assert (found.name, found.classes, int(found.source.sum())) == ("svhn", images.classes, 500)
+    np.testing.assert_array_equal(found.pixels, images.pixels)
+    np.testing.assert_array_equal(found.labels, images.labels)
+    packed(tmp_path)
+    assert load("svhn", tmp_path).source is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pixels": None}, "must hold pixels uint8"),
+        ({"pixels": np.zeros((1797, 64), np.uint8)}, r"svhn.npz: pixels must be bytes"),
+        ({"labels": np.full(1797, 10)}, "must lie from 0 to 9"),
+        ({"classes": np.array(["a", None], object)}, "must hold pixels uint8"),
+    ],
+)
+def test_a_file_of_other_arrays_is_refused(tmp_path, changes, said):
+    packed(tmp_path, **changes)
+    with pytest.raises(InputError, match=said):
+        load("svhn", tmp_path)
