@@ -72,7 +72,7 @@ PARTS: dict[str, tuple[Plan, ...]] = {
     "mnist-vgg16": (
         Plan(in_bfloat16(settings("mnist", 0.05)), (*group("paper"), "MEBL", "Default"), 5),
     ),
-    "digits": (
+    "digits-settings": (
         Plan(settings("digits"), MAIN, 10),
         Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, 10),
         Plan(settings("digits"), OTHERS, 10),
@@ -116,7 +116,8 @@ def status(names: Sequence[str], runs: Path) -> None:
     for name in names:
         jobs = [job for plan in PARTS[name] for jobs in plan.groups() for job in jobs]
         left = sum(live.standing(job, runs / name).left for job in jobs)
-        rounds = [r for trial in store.trials(runs / name, lambda _: None) for r in trial.rounds]
+        known = store.trials(runs / name, lambda _: None) if (runs / name).is_dir() else []
+        rounds = [r for trial in known for r in trial.rounds]
         total = sum(job.experiment.rounds + 1 for job in jobs)
         line = f"{name}: {total - left} of {total} rounds"
         if rounds and left:
