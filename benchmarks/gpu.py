@@ -1,20 +1,22 @@
 """What an NVIDIA GPU makes of foresee, beside its ceilings and plain torch.
 
-    python benchmarks/gpu.py [--json benchmarks/gpu.json] [--only kernels,sampling,...] [--quick]
+    python benchmarks/gpu.py --data DIR [--json benchmarks/gpu.json] [--only kernels,...] [--quick]
     python benchmarks/gpu.py --table benchmarks/gpu.json   # the tables of docs/gpu.md; needs no GPU
 
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
-classes, and T = 1000 once. Times are medians between CUDA events and include the preparation of the
-factors. Ceilings are measured in the same run: a large float16 matrix product, one logarithm per
-special-function slot, a large copy. Floor = what the joint needs of each, overlapped: the longest
-of product, logarithms and one pass over the input. Plain = difference of entropies (of maxima, of
-squares) in float32 by torch, in the best of several chunk sizes, on a tenth of the points. Draws
-are those of a linear model, shared by all inputs. Error / sd (the largest) and the overlap of the
-top 10 % are against float64 on 2500 points.
+classes, and T = 1000 once. Times are medians between CUDA events, the scores of a shape in turns,
+and include launches and the preparation of the factors. Ceilings are measured in the same run: a
+large float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what
+the joint needs of each, overlapped: the longest of product, logarithms and one pass over the input.
+Plain = difference of entropies (of maxima, of squares) in float32 by torch, in the best of several
+chunk sizes, on a tenth of the points. Draws are those of a linear model, shared by all inputs.
+Error / sd (the largest) and the overlap of the top 10 % are against float64 on 2500 points.
 
 **sampling**: MC dropout of VGG16 for 25 000 images of 32 × 32, trunk once, head for every draw.
 **selection**: sample, score and select, the methods of the paper in its CIFAR-10 setting: 2500
 picks of 40 000, and the share of that round's 46 875 training iterations.
+**agreement**: VGG16 trained on 5000 images of MNIST, whose files DIR holds, by eight seeds, one by
+one and side by side; accuracy is on its 10 000 test images.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,9 +38,12 @@ from torch import Tensor, nn
 
 from foresee import Badge, BatchMell, Coreset, GreedyConditioning, promise
 from foresee.lab import methods, paper
+from foresee.lab.data import load
 from foresee.lab.samplers import GPU_BATCH
 from foresee.networks import Standardise, vgg16
 from foresee.posteriors import mc_dropout
+from foresee.recipe import Recipe
+from foresee.training import Request, Training, fit_all
 from foresee.types import View
 
 N, M, M_ALL = 25_000, 100, 5000
@@ -47,17 +53,32 @@ Row = dict[str, Any]
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
-    """Median between CUDA events, after two runs that compile and warm up."""
-    times = []
-    for run in range(2 + repeats):
+    """Median between CUDA events, after two runs that compile."""
+    return medians([work], repeats, 0.1)[0]
+
+
+def medians(works: Sequence[Callable[[], Any]], repeats: int, least: float) -> list[float]:
+    """Median milliseconds of each over ``repeats`` rounds, or more if these take less than so long.
+
+    All take turns: the clocks of a GPU that has waited for a compiler are slow at first, and a
+    host's launches are slower at times.
+    """
+
+    def once(work: Callable[[], Any]) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         work()
         end.record()
         end.synchronize()
-        if run >= 2:
-            times.append(start.elapsed_time(end))
-    return statistics.median(times)
+        return start.elapsed_time(end)
+
+    for work in works:
+        once(work), once(work)
+    since = time.perf_counter()
+    rounds: list[list[float]] = []
+    while len(rounds) < repeats or time.perf_counter() - since < least:
+        rounds.append([once(work) for work in works])
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 # --- ceilings ---------------------------------------------------------------------------------
@@ -205,9 +226,11 @@ def _shape(c: int, t: int, rates: dict[str, float], quick: bool) -> list[Row]:
             N * t * c,
         ),
     ]
+    times = medians([partial(row[1], pool, row[4]) for row in table], 7, 0.5)
     results = []
-    for name, score, plain, exact, targets, product, logs in table:
-        spent = milliseconds(lambda: score(pool, targets))  # noqa: B023
+    for spent, (name, score, plain, exact, targets, product, logs) in zip(
+        times, table, strict=True
+    ):
         floor = 1e3 * max(gemm[product] / rates["gemm"], logs / rates["log"], read)
         # The plain versions pay for every target: few are enough to tell what a target costs.
         few, part = targets[:M], pool[: N // 10]
@@ -362,15 +385,55 @@ def training(quick: bool) -> list[Row]:
     ]
 
 
+def agreement(quick: bool, data: Path | None = None) -> list[Row]:
+    """Test accuracy (%) of VGG16 on MNIST, one network after the other and all side by side."""
+    images = load("mnist", data)
+    x, y = torch.from_numpy(images.pixels).cuda(), torch.from_numpy(images.labels).cuda()
+    seeds, iterations = (2, 200) if quick else (8, 2000)
+    results = []
+    for precision in ("float32", "bfloat16"):
+        recipe = Recipe(iterations, precision=precision)
+
+        def wanted(seed: int) -> Request:
+            body = vgg16(10, 32, 1, seed=seed)
+            network = nn.Sequential(Standardise((0.1,), (0.28,)), *body).cuda()
+            rng = np.random.default_rng(seed)
+            return Request(network, x[:5000], y[:5000], recipe, rng)  # noqa: B023
+
+        apart = [_tested(fit_all([wanted(seed)])[0], x, y) for seed in range(seeds)]
+        trained = fit_all([wanted(seed) for seed in range(seeds)])
+        beside = [_tested(outcome, x, y) for outcome in trained]
+        results.append(
+            {
+                "precision": precision,
+                "networks": seeds,
+                "iterations": iterations,
+                "one by one": statistics.mean(apart),
+                "side by side": statistics.mean(beside),
+                "mean difference": statistics.mean(map(abs, np.subtract(apart, beside).tolist())),
+            }
+        )
+    return results
+
+
+@torch.no_grad()
+def _tested(outcome: Training | Exception, x: Tensor, y: Tensor) -> float:
+    """Per cent of MNIST's last 10 000 images, its test set, that a network knows."""
+    assert isinstance(outcome, Training), outcome
+    found = [outcome.model(part.float()).argmax(1) for part in x[-10_000:].split(2000)]
+    return 100 * (torch.cat(found) == y[-10_000:]).double().mean().item()
+
+
 # --- the report -------------------------------------------------------------------------------
 
 
-SECTIONS: dict[str, Callable[[bool], list[Row]]] = {
+SECTIONS: dict[str, Callable[..., list[Row]]] = {
     "kernels": kernels,
     "sampling": sampling,
     "strategies": strategies,
     "training": training,
     "selection": selection,
+    "agreement": agreement,
 }
 
 
@@ -412,12 +475,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the numbers here, beside what is there")
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
+    parser.add_argument("--data", type=Path, help="folder of MNIST, for the section agreement")
     parser.add_argument("--quick", action="store_true", help="a few rows of each")
     parser.add_argument("--table", type=Path, help="print the tables of this file, no more")
     args = parser.parse_args()
     if args.table:
         print(page(json.loads(args.table.read_text())), end="")
         return
+    names = args.only.split(",")
+    if "agreement" in names and args.data is None:
+        parser.error("agreement trains on MNIST: pass --data, or --only other sections")
     import triton
 
     torch.manual_seed(0)
@@ -429,8 +496,9 @@ def main() -> None:
         "torch": torch.__version__,
         "triton": triton.__version__,
     }
-    for name in args.only.split(","):
-        rows = report[name] = SECTIONS[name](args.quick)
+    for name in names:
+        more = {"data": args.data} if name == "agreement" else {}
+        rows = report[name] = SECTIONS[name](args.quick, **more)
         table = Table(*rows[0], title=name)
         for row in rows:
             table.add_row(*map(shown, row.values()))

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, strategies as st
 
 import foresee
-from foresee import bald, checks, decompose, eer, entropy, entropy_mc, mebl, mell, mezl
+from foresee import bald, checks, decompose, eer, entropy, entropy_mc, margin, mebl, mell, mezl
 from foresee.kernels import elementwise, reference, tiled
 from foresee.testing import check_score, random_draws
 
@@ -47,7 +47,7 @@ def overlap(one, other):
     return len(set(np.argsort(-one)[:k]) & set(np.argsort(-other)[:k])) / k
 
 
-@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc])
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc, margin])
 def test_laws(score, backend):
     # The expected loss of a matrix and the entropy are differences of larger numbers.
     error = {any_loss: 1e-4, mezl: 3e-5}.get(score, 1e-5)
@@ -255,6 +255,15 @@ def test_entropies():
     np.testing.assert_allclose(entropy_mc(pool), [np.log(2)])
 
 
+@pytest.mark.parametrize("c", [2, 3, 10])
+def test_margin_is_between_the_two_likeliest_of_the_mean_over_draws(c):
+    pool, _ = pair(c, 3.0)
+    ordered = np.sort(pool.mean(1), axis=1)
+    np.testing.assert_allclose(margin(pool), 1 - ordered[:, -1] + ordered[:, -2], rtol=1e-12)
+    sure = np.array([[[1 - 1e-9, 1e-9, 0.0]] * 2], np.float32)
+    assert margin(sure)[0] == pytest.approx(2e-9)
+
+
 def test_mezl_is_exactly_zero_where_no_prediction_can_change(backend):
     # The paper's failure mode: confident targets, an informative label, no change of mind.
     pool = np.array([[[0.99, 0.01], [0.01, 0.99]]], np.float32)
@@ -446,7 +455,7 @@ def test_memory_does_not_grow_with_the_pool():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
 
 
-@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc, decompose])
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss, bald, entropy_mc, margin, decompose])
 def test_scratch_is_shared_out(score, monkeypatch):
     """A half for the kernel, a quarter for what must be copied; what need not be is not."""
     pool, val = pair(3, n=60, m=5, t=10)

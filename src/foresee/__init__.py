@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foresee.errors import InputError as InputError
+    from foresee.errors import DrawsWarning as DrawsWarning, InputError as InputError
     from foresee.learner import (
         SKIP as SKIP,
         UNSURE as UNSURE,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         eer as eer,
         entropy as entropy,
         entropy_mc as entropy_mc,
+        margin as margin,
         mebl as mebl,
         mell as mell,
         mezl as mezl,
@@ -31,22 +32,30 @@ if TYPE_CHECKING:
     from foresee.sources import read as read
     from foresee.strategies import (
         Badge as Badge,
+        Bait as Bait,
         BatchBALD as BatchBALD,
         BatchMell as BatchMell,
         Coreset as Coreset,
+        Default as Default,
         GreedyConditioning as GreedyConditioning,
+        MaxHerding as MaxHerding,
         MeblPlusPlus as MeblPlusPlus,
         PowerMell as PowerMell,
         Random as Random,
+        RelevantBadge as RelevantBadge,
         RetrainingEER as RetrainingEER,
         TopK as TopK,
         TopMell as TopMell,
+        TypiClust as TypiClust,
+        UncertaintyHerding as UncertaintyHerding,
+        default_strategy as default_strategy,
+        herd as herd,
         mell_top_k as mell_top_k,
     )
     from foresee.types import View as View
 
 _HOMES = {
-    "errors": ("InputError",),
+    "errors": ("DrawsWarning", "InputError"),
     "learner": ("Batch", "Frozen", "Learner", "SKIP", "UNSURE"),
     "recipe": ("Recipe",),
     "scores": (
@@ -56,6 +65,7 @@ _HOMES = {
         "eer",
         "entropy",
         "entropy_mc",
+        "margin",
         "mebl",
         "mell",
         "mezl",
@@ -64,16 +74,24 @@ _HOMES = {
     "sources": ("read",),
     "strategies": (
         "Badge",
+        "Bait",
         "BatchBALD",
         "BatchMell",
         "Coreset",
+        "Default",
         "GreedyConditioning",
+        "MaxHerding",
         "MeblPlusPlus",
         "PowerMell",
         "Random",
+        "RelevantBadge",
         "RetrainingEER",
         "TopK",
         "TopMell",
+        "default_strategy",
+        "TypiClust",
+        "UncertaintyHerding",
+        "herd",
         "mell_top_k",
     ),
     "types": ("View",),

@@ -170,6 +170,28 @@ def entropy_mc(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -
     return _stream(pool, scratch, lambda p: torch.special.entr(p.mean(1)).sum(-1))
 
 
+def margin(pool: A, val: A | None = None, *, scratch: int = tiled.SCRATCH) -> A:
+    """1 − (p₁ − p₂), p₁ and p₂ being the likeliest two classes of the mean over draws.
+
+    Args:
+        pool: probabilities [n t c].
+        val: not used: so that it can stand where other scores do.
+        scratch: bytes of temporary memory, at most.
+
+    Returns:
+        One score for each point of the pool [n], from 0, certain, to 1, a tie.
+
+    >>> margin([[[0.9, 0.1], [0.3, 0.7]], [[1.0, 0.0], [1.0, 0.0]]]).round(3)
+    array([0.8, 0. ])
+    """
+
+    def kernel(p: Tensor) -> Tensor:
+        ordered = p.mean(1).sort(1, descending=True).values
+        return ordered[:, 1] + ordered[:, 1:].sum(1)  # 1 − p₁ as a sum keeps its digits
+
+    return _stream(pool, scratch, kernel)
+
+
 def entropy(point: A, *, scratch: int = tiled.SCRATCH) -> A:
     """H in nats of one prediction per input: no posterior needed.
 

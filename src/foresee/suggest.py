@@ -25,7 +25,13 @@ from foresee import arrays, checks, predictions, scores
 from foresee.errors import InputError
 from foresee.predictions import Predictions
 from foresee.seeding import generator
-from foresee.strategies import BatchBALD, BatchMell, GreedyConditioning, MeblPlusPlus, PowerMell
+from foresee.strategies import (
+    BatchBALD,
+    BatchMell,
+    GreedyConditioning,
+    MeblPlusPlus,
+    PowerMell,
+)
 from foresee.types import Strategy, View
 
 # Bytes of the pool scored between two reports of progress.

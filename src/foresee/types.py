@@ -42,7 +42,11 @@ class Score(Protocol):
 
 
 class Posterior(Protocol):
-    """A fitted model with uncertainty: the same draws at every input."""
+    """A fitted model with uncertainty: the same draws at every input.
+
+    One that can draw more has a fourth method, ``at_least(draws) -> Posterior``, which returns the
+    same posterior with so many draws or more; see `more_draws`.
+    """
 
     def predict(self, inputs: Inputs, /) -> Array:
         """Probabilities of every draw [n t c]."""
@@ -52,6 +56,18 @@ class Posterior(Protocol):
 
     def embed(self, inputs: Inputs, /) -> Array:
         """Penultimate representation [n d]."""
+
+
+def more_draws(posterior: Posterior, draws: int) -> Posterior:
+    """Ask for at least so many draws; a posterior that cannot draw more comes back as it is.
+
+    >>> from foresee.networks import mlp
+    >>> from foresee.posteriors import mc_dropout
+    >>> more_draws(mc_dropout(mlp(features=4, classes=2), draws=10), 300).draws
+    300
+    """
+    ask = getattr(posterior, "at_least", None)
+    return posterior if ask is None else ask(draws)
 
 
 class Sampler(Protocol):
@@ -111,7 +127,11 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """Data split for active learning. Labels of the pool can only be bought from the oracle."""
+    """Data split for active learning. Labels of the pool can only be bought from the oracle.
+
+    ``in_target`` [n] tells which of the pool are of the target, where that is narrower than the
+    pool, ``scrambled`` [n] which are noise, where there is some; no method is shown either.
+    """
 
     n_classes: int
     seed: Inputs
@@ -121,3 +141,5 @@ class Task:
     test: Inputs
     test_labels: NDArray[np.int64]
     oracle: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    in_target: NDArray[np.bool_] | None = None
+    scrambled: NDArray[np.bool_] | None = None

@@ -154,6 +154,31 @@ def test_shapes(name, n, m, t, c):
     check(name, draws(n, t, c), draws(m, t, c))
 
 
+@pytest.mark.parametrize(("n", "m", "t", "c"), [(60, 20, 3, 2), (70, 11, 100, 2), (50, 9, 128, 7)])
+def test_few_columns_have_the_digits_of_float32(monkeypatch, n, m, t, c):
+    pool, val = draws(n, t, c), draws(m, t, c)
+    cost = val @ (1 + torch.rand(c, c + 1, device=DEVICE)).fill_diagonal_(0)
+    want = cheapest(pool, cost)
+
+    def error(few):
+        monkeypatch.setattr(kernels, "_FEW_COLUMNS", few)
+        return float((kernels.matrix_loss_reduction(pool, cost) - want).abs().max())
+
+    columns = m * (c + 1)
+    assert error(columns) < error(columns - 1) / 10 < 1e-5
+
+
+@pytest.mark.parametrize("name", ["mell", "mezl", "cost"])
+@pytest.mark.parametrize(("n", "m", "t", "c"), [(13, 7, 17, 3), (9, 4, 100, 10), (67, 2, 128, 2)])
+def test_rows_that_are_prepared_give_the_same(monkeypatch, name, n, m, t, c):
+    pool, val = draws(n, t, c), draws(m, t, c)
+    made = SCORES[name][0](pool, val)
+    monkeypatch.setattr(kernels, "_FEW_COLUMNS", 0)
+    check(name, pool, val)
+    if name == "mell":
+        torch.testing.assert_close(SCORES[name][0](pool, val), made, rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", SCORES)
 def test_half_precision_inputs(name, dtype):
@@ -216,7 +241,8 @@ def test_small_scores_keep_their_digits(monkeypatch, noise, twice):
 
 
 @pytest.mark.parametrize("name", ["mell", "mebl", "mezl"])
-def test_less_scratch_gives_the_same_bits(name):
+def test_less_scratch_gives_the_same_bits(monkeypatch, name):
+    monkeypatch.setattr(kernels, "_FEW_COLUMNS", 0)
     pool, val = draws(9, 30, 5), draws(4, 30, 5)
     score = SCORES[name][0] if name != "mezl" else kernels.matrix_loss_reduction
     torch.testing.assert_close(score(pool, val, 2000), score(pool, val), rtol=1e-6, atol=0)

@@ -26,7 +26,10 @@ from foresee.cli.app import app
 from foresee.lab import loop, store
 from tiny import LINEAR, MELL, RANDOM
 
-OPTIONAL = ("cost", "train_loss", "train_accuracy", "promise", "promise_pool", "loss")
+OPTIONAL = (
+    *("cost", "train_loss", "train_accuracy", "promise", "promise_pool", "loss"),
+    *("in_target", "scrambled"),
+)
 DEEP = "[" * 5000 + "]" * 5000
 ODD = [None, True, 5, -1.5, 10**400, "a", "0", "../../evil", [], ["a"], [[1]], {}, {"a": 1}, DEEP]
 

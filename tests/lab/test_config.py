@@ -84,9 +84,9 @@ def test_a_file_becomes_experiments(folder):
     plain, shift, narrow = found.experiments
     assert (plain.n_seed, plain.n_pool, plain.rounds, plain.draws) == (12, 40, 2, 5)
     assert (plain.classes, plain.network, plain.candidates, plain.targets) == (3, "forest", 40, 100)
-    assert (plain.own.source, plain.own.target_classes) == ((), ())
+    assert (plain.own.source, plain.target) == ((), ())
     assert (shift.shift, shift.own.source) == (True, ("north",))
-    assert narrow.own.target_classes == ("0", "2")
+    assert narrow.target == ("0", "2")
     assert (found.methods, found.seeds) == (("MELL", "Random"), 1)
 
 
@@ -97,8 +97,11 @@ def test_trials_run_and_hold_the_whole_configuration(folder):
     assert all(trial.finished for trial in trials)
     header = next(t.header for t in trials if t.experiment.setting == "narrow")
     assert header["experiment"]["own"]["digest"] == found.experiments[0].own.digest
-    assert header["experiment"]["own"]["target_classes"] == ["0", "2"]
+    assert header["experiment"]["target"] == ["0", "2"]
     assert {t.experiment for t in trials} == set(found.experiments)
+    chosen = [r.in_target for t in trials for r in t.rounds if r.in_target is not None]
+    assert len(chosen) == 2 * 2, "of the narrow target alone"
+    assert header["pool"].keys() == {"in_target"}
 
 
 def test_a_trial_goes_on_where_it_stopped(folder):
@@ -176,8 +179,8 @@ def test_settings_draw_from_where_they_should(folder):
 def test_where_the_target_is_narrow_all_else_is_drawn_from_what_is_left():
     labels = np.arange(3000) % 3
     data = own.Data("t", np.zeros((3000, 1), np.float32), labels, ("a", "b", "c"))
-    mine = Own("npz", "", target_classes=("a",))
-    wide = Experiment("t", False, 0, 3, 300, 400, 600, 1, 400, 1, 1, 1, 5, own=mine)
+    wide = Experiment("t", False, 0, 3, 300, 400, 600, 1, 400, 1, 1, 1, 5, own=Own("npz", ""))
+    wide = replace(wide, target=("a",))
     split = own.split(data, wide, seed=0)
     for part in (split.seed, split.pool):
         share = np.bincount(labels[part], minlength=3) / len(part)

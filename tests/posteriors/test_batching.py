@@ -355,6 +355,23 @@ def test_on_a_gpu_draws_do_not_depend_on_the_batch(wrapper):
     torch.backends.cudnn.allow_tf32 = True
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_that_runs_out_of_memory_is_given_smaller_batches():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(57_600, 3)]
+    model, x = nn.Sequential(*layers).cuda(), torch.randn(8192, 3, 32, 32)
+    expected = mc_dropout(model, 4, batch=256).predict(x)
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (1 << 30)) / total)
+    try:
+        with pytest.warns(UserWarning, match="the GPU ran out of memory: going on in batches of"):
+            found = mc_dropout(model, 4, batch=len(x)).predict(x)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 # --- threads ------------------------------------------------------------------------------------
 
 

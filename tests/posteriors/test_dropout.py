@@ -17,6 +17,7 @@ from foresee import InputError, mell
 from foresee.posteriors import split
 from foresee.posteriors.dropout import McDropout, mc_dropout
 from foresee.posteriors.masks import Masks
+from foresee.types import more_draws
 
 T = 7
 
@@ -781,3 +782,11 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
     with pytest.warns(UserWarning, match=r"going on in batches of [23];") as said:
         close(posterior.predict(x), whole)
     assert len(said) == 1  # however often it had to be halved
+
+
+def test_more_draws_begin_with_those_that_were():
+    posterior, x = mc_dropout(mlp(), draws=5, seed=3), inputs(mlp, 7)
+    more = more_draws(posterior, 12)
+    assert more.predict(x).shape[1] == 12
+    assert torch.equal(more.predict(x)[:, :5], posterior.predict(x))
+    assert more_draws(more, 8) is more

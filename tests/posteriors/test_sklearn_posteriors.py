@@ -38,6 +38,7 @@ from foresee.posteriors.sklearn import (
     laplace_logistic,
     members,
 )
+from foresee.types import more_draws
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -575,3 +576,14 @@ def test_errors_of_laplace():
     saturated = LogisticRegression(C=1e6).fit(apart, [0, 0, 1, 1])
     with pytest.raises(InputError, match="fit it with a smaller C"):
         laplace_logistic(saturated, apart, [0, 0, 1, 1])
+
+
+def test_only_gaussian_weights_are_drawn_anew():
+    x, y = blobs()
+    posterior = laplace_logistic(logistic().fit(x, y), x, y, 4)
+    assert more_draws(posterior, 9).predict(x).shape[1] == 9
+    assert more_draws(posterior, 3) is posterior
+    refits = bootstrap(logistic(), x, y, 4, rng=np.random.default_rng(0))
+    assert more_draws(refits, 9) is refits
+    huge = more_draws(posterior, 3000).predict(x).mean(1)
+    np.testing.assert_allclose(huge, more_draws(posterior, 4000).predict(x).mean(1), atol=0.03)

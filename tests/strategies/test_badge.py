@@ -11,8 +11,8 @@ from scipy import stats
 
 from foresee.errors import InputError
 from foresee.strategies import badge, kmeanspp
-from foresee.strategies.badge import Badge
-from foresee.testing import check_strategy
+from foresee.strategies.badge import Badge, RelevantBadge
+from foresee.testing import check_strategy, random_draws
 from foresee.types import View
 
 
@@ -22,6 +22,7 @@ class Table:
 
     probs: Any
     embeddings: Any
+    draws: Any = None
 
     def point(self, inputs):
         return self.probs[inputs]
@@ -30,7 +31,8 @@ class Table:
         return self.embeddings[inputs]
 
     def predict(self, inputs):
-        raise NotImplementedError
+        assert self.draws is not None
+        return self.draws[inputs]
 
 
 def choose(probs, embeddings, size, rng):
@@ -186,6 +188,75 @@ def test_products_are_precise_whatever_the_caller_chose(monkeypatch):
     finally:
         torch.set_float32_matmul_precision("highest")
     assert set(precisions) == {"highest"}
+
+
+def information(joint):
+    """I(X; Y) of joint probabilities [x y], in nats, term by term."""
+    independent = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    some = joint > 0
+    return (joint[some] * np.log(joint[some] / independent[some])).sum()
+
+
+def relevant_share(pool, val):
+    """mean_j I(Y_i; Y_j) / I(Y_i; θ) by the definitions, in float64."""
+    t = pool.shape[1]
+    told = [information(p / t) for p in pool]
+    relevant = [np.mean([information(p.T @ q / t) for q in val]) for p in pool]
+    return np.array(relevant) / np.array(told)
+
+
+def relevant_view(n=6, m=4, t=5, c=3, d=4):
+    probs, embeddings = data(n + m, c, d)
+    rng = np.random.default_rng(1)
+    draws = random_draws(rng, n + m, t, c, spread=2)
+    positions = np.arange(n + m)
+    view = View(Table(probs, embeddings, draws), None, None, positions[:n], positions[n:])
+    return view, relevant_share(draws[:n], draws[n:])
+
+
+@pytest.mark.parametrize("power", [0, 1, 4])
+def test_gradients_are_scaled_by_the_share_that_is_relevant(monkeypatch, power):
+    view, share = relevant_view()
+    seen = []
+
+    def spy(vectors, size, rng):
+        seen.append(vectors.squared(slice(None), slice(None)).numpy())
+        return np.arange(size)
+
+    monkeypatch.setattr(badge, "kmeanspp", spy)
+    order = RelevantBadge(power=power)(view, 6, np.random.default_rng(0))
+    # Gradients are stretched as their embeddings are.
+    embeddings = view.posterior.embeddings[:6] * (share ** (power / 2))[:, None]
+    expected = squared_distances(view.posterior.probs[:6], embeddings)[np.ix_(order, order)]
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-4, atol=1e-5 * expected.max())
+    assert share.max() > 1.2 * share.min()
+
+
+def test_what_tells_nothing_about_the_target_is_picked_last():
+    view, _ = relevant_view(n=30)
+    draws = view.posterior.draws
+    draws[:10] = draws[:10].mean(1, keepdims=True)  # draws that agree: BALD and MELL are 0
+    for seed in range(5):
+        picks = RelevantBadge()(view, 30, np.random.default_rng(seed))
+        assert (picks[:21] < 10).sum() == 1  # all ten are one point, the origin
+
+
+def test_draws_that_all_agree_leave_the_choice_to_chance():
+    view, _ = relevant_view(n=30)
+    view.posterior.draws[:] = view.posterior.draws.mean(1, keepdims=True)
+    picks = [RelevantBadge()(view, 5, np.random.default_rng(seed)).tolist() for seed in range(2)]
+    assert picks[0] != picks[1]
+
+
+def test_relevance_of_rounded_scores_is_a_share():
+    relevant, told = torch.tensor([0.0, 0.0, 0.3, 1.1]), torch.tensor([0.0, 0.5, 0.6, 1.0])
+    assert badge._relevant_share(relevant, told).tolist() == [0, 0, 0.5, 1]
+
+
+def test_relevant_badge_obeys_the_laws():
+    check_strategy(RelevantBadge())
+    with pytest.raises(InputError, match="power must be at least 0 and finite, got -1"):
+        RelevantBadge(power=-1)
 
 
 def test_wrong_arguments_are_named():

@@ -10,11 +10,16 @@ import torch
 
 from foresee import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
     GreedyConditioning,
+    MaxHerding,
     MeblPlusPlus,
+    RelevantBadge,
+    TypiClust,
+    UncertaintyHerding,
     promise,
 )
 from foresee.strategies import batch, drawspace, greedy
@@ -109,6 +114,59 @@ def gradients(n, c=10, d=64):
 def test_badge():
     probs, embeddings = gradients(5000)
     same_on_both(Badge(), lambda d: view_of(Table(None, probs.to(d), embeddings.to(d)), 5000), 400)
+
+
+def test_relevant_badge():
+    probs, embeddings = gradients(2060)
+    predicted = draws(2060, 40, 10, torch.float64)
+    same_on_both(
+        RelevantBadge(),
+        lambda d: view_of(Table(predicted.to(d), probs.to(d), embeddings.to(d)), 2000, targets=60),
+        100,
+    )
+
+
+@pytest.mark.parametrize("labelled", [0, 50])
+@pytest.mark.parametrize(
+    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target")]
+)
+def test_herding(strategy, labelled):
+    n = 2000 + labelled + 300
+    predicted, embeddings = draws(n, 10, 5), gradients(n)[1]
+    same_on_both(
+        strategy,
+        lambda d: view_of(Table(predicted.to(d), None, embeddings.to(d)), 2000, labelled, 300),
+        40,
+    )
+
+
+@pytest.mark.parametrize("strategy", [MaxHerding(), UncertaintyHerding(bandwidth=None)], ids=repr)
+def test_herding_of_the_pool_covers_as_much(strategy):
+    predicted, embeddings = draws(2050, 10, 5), gradients(2050)[1]
+    covered = []
+    for device in ("cpu", "cuda"):
+        view = view_of(Table(predicted.to(device), None, embeddings.to(device)), 2000, 50)
+        picks = strategy(view, 60, np.random.default_rng(0))
+        assert len(set(picks.tolist())) == 60
+        unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
+        known = torch.cat([unit[2000:], unit[torch.from_numpy(picks)]])
+        covered.append(float((-torch.cdist(unit[:2000], known).amin(1).square()).exp().sum()))
+    assert covered[0] == pytest.approx(covered[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("focus", ["pool", "target"])
+def test_bait(focus):
+    probs, embeddings = gradients(690, c=4, d=8)
+    same_on_both(
+        Bait(focus=focus),
+        lambda d: view_of(Table(None, probs.to(d), embeddings.to(d)), 600, 30, 60),
+        20,
+    )
+
+
+def test_typiclust():
+    embeddings = gradients(2010)[1]
+    same_on_both(TypiClust(), lambda d: view_of(Table(None, None, embeddings.to(d)), 2000, 10), 30)
 
 
 @pytest.mark.parametrize("labelled", [0, 50])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from foresee import InputError, TopK, mebl
+from foresee import DrawsWarning, InputError, TopK, mebl
 from foresee.strategies import drawspace, greedy
 from foresee.strategies.greedy import GreedyConditioning
 from foresee.testing import check_strategy, random_draws, random_view
@@ -27,13 +27,13 @@ class Table:
         return self.probs[inputs]
 
 
-def choose(pool, val, size, seed=0, **options):
+def choose(pool, val, size, seed=0, noise=NOISE, **options):
     positions = np.arange(len(pool) + len(val))
     stack = torch.cat if isinstance(pool, torch.Tensor) else np.concatenate
     posterior = Table(stack([pool, val]))
     inside, outside = positions[: len(pool)], positions[len(pool) :]
     view = View(posterior, inside[:0], inside[:0], inside, outside)
-    return GreedyConditioning(**options)(view, size, np.random.default_rng(seed))
+    return GreedyConditioning(noise=noise, **options)(view, size, np.random.default_rng(seed))
 
 
 def pair(n=40, m=9, t=12, c=3, spread=2.0, seed=0):
@@ -444,9 +444,62 @@ def test_wrong_arguments_are_named():
         GreedyConditioning(classes=1)
     with pytest.raises(InputError, match="targets must be None or at least 1, got 0"):
         GreedyConditioning(targets=0)
+    with pytest.raises(InputError, match="draws"):
+        GreedyConditioning(draws=1)
     pool, val = pair()
     with pytest.raises(InputError, match=r"predict\(pool\).* look like logits"):
         choose(np.concatenate([5 * pool - 2, val]), val, 3)
+
+
+@dataclass
+class Growing:
+    """A posterior of as many draws as are asked for, the first of those in a table."""
+
+    probs: Any
+    draws: int = 10
+
+    def predict(self, inputs):
+        return self.probs[inputs, : self.draws]
+
+    def at_least(self, draws):
+        return Growing(self.probs, max(draws, self.draws))
+
+
+@pytest.mark.parametrize(
+    ("size", "classes", "draws", "asked"),
+    [(10, 10, None, 300), (80, 10, None, 720), (2500, 10, None, 1000), (50, 100, None, 750),
+     (300, 2, None, 300), (80, 10, 50, 50)],
+)  # fmt: skip
+def test_draws_follow_the_batch(size, classes, draws, asked):
+    assert GreedyConditioning(draws=draws).enough_draws(size, classes) == asked
+
+
+@pytest.mark.parametrize("draws", [None, 25])
+def test_a_posterior_that_can_is_asked_for_draws(draws):
+    pool, val = pair(n=40, t=400)
+    both, inside = np.concatenate([pool, val]), np.arange(49)
+    view = View(Growing(both), inside[:0], inside[:0], inside[:40], inside[40:])
+    rule = GreedyConditioning(draws=draws)
+    picks = rule(view, 8, np.random.default_rng(0)).tolist()
+    t = draws or 300
+    assert picks == choose(pool[:, :t], val[:, :t], 8, noise=None).tolist()
+    assert picks != choose(pool[:, :10], val[:, :10], 8, noise=None).tolist()
+
+
+def test_noise_grows_where_draws_are_few_and_a_warning_tells():
+    rule = GreedyConditioning()
+    assert rule.enough_noise(size=1, draws=1000, classes=2) == 1e-3
+    assert rule.enough_noise(size=10, draws=90, classes=10) == 0.1
+    with pytest.warns(DrawsWarning, match=r"10 points can use up 90 directions, .* are 89 draws"):
+        assert rule.enough_noise(size=10, draws=89, classes=10) == pytest.approx(0.1 * 90 / 89)
+    with pytest.warns(DrawsWarning, match="spread by the noise, 0.5;"):
+        assert GreedyConditioning(noise=0.5).enough_noise(100, 10, 10) == 0.5
+    pool, val = pair(n=14, t=12)
+    with pytest.warns(
+        DrawsWarning, match="8 points can use up 16 directions, and there are 12 draws"
+    ):
+        picks = choose(pool, val, 8, noise=None)
+    assert picks.tolist() == by_hand(pool, val, 8, noise=0.1 * 16 / 12)[0]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

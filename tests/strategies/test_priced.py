@@ -37,7 +37,7 @@ def test_picks_are_those_of_the_equations(seed, c):
     rng = np.random.default_rng(seed)
     view = random_view(rng, n=50, c=c)
     costs = rng.uniform(0.2, 5, 50)
-    picks = Priced(costs)(view, 8, np.random.default_rng(0))
+    picks = Priced(costs, noise=1e-3)(view, 8, np.random.default_rng(0))
     probs = np.asarray(view.posterior.predict(view.pool), np.float64)
     val = np.asarray(view.posterior.predict(view.val), np.float64)
     assert picks.tolist() == literal(probs, val, costs, 8, 1e-3)

@@ -16,7 +16,7 @@ from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, progress_b
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foresee.lab.experiment import Experiment, Network
+    from foresee.lab.experiment import Experiment, Network, Setting
     from foresee.lab.runner import Job, Place
 
 Precision = StrEnum("Precision", ["float32", "bfloat16"])
@@ -32,18 +32,28 @@ def run(
             "foresee init.",
         ),
     ],
-    shift: Annotated[
-        bool | None,
+    shift: Annotated[bool, typer.Option("--shift", help="Start from another domain.")] = False,
+    no_shift: Annotated[
+        bool, typer.Option("--no-shift", help="Start from the domain of the target.")
+    ] = False,
+    narrow: Annotated[
+        bool,
         typer.Option(
-            "--shift/--no-shift", help="Start from another domain, or not. [default: both]"
+            "--narrow",
+            help="Aim at some classes of the pool alone, or one domain. [default: all three "
+            "settings; of `paper` its two]",
         ),
+    ] = False,
+    pool_noise: Annotated[
+        float | None,
+        typer.Option(metavar="F", help="Scramble this share of the pool's images. [default: 0]"),
     ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
             help="Separated by commas: methods, `paper` for its eight, `all`, or file.py:function. "
-            "[default: paper,mebl]",
+            "[default: paper,mebl,default]",
         ),
     ] = None,
     seeds: Annotated[
@@ -93,9 +103,9 @@ def run(
     )
     processes = jobs if device == "cpu" else 1
     place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
+    settings = _settings(dataset, {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow})
     if dataset.lower().endswith(".toml"):
         for option, value in (
-            ("--shift", shift),
             ("--data", data),
             ("--network", network),
             ("--precision", precision),
@@ -104,9 +114,13 @@ def run(
                 stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
         asked, place = _own_experiments(Path(dataset), place, budget)
     else:
-        asked = _known_experiments(dataset, shift, budget, network, precision, place)
+        asked = _known_experiments(dataset, settings, budget, network, precision, place)
     names = names or list(asked.methods)
     experiments = asked.experiments
+    if pool_noise is not None:
+        from foresee.lab.experiment import noisy
+
+        experiments = [noisy(e, pool_noise) for e in experiments]
     if loss is not None:
         from foresee.suggest import read_loss
 
@@ -128,9 +142,22 @@ class _Asked:
     seeds: int
 
 
+def _settings(dataset: str, given: dict[str, bool]) -> "tuple[Setting, ...]":
+    """The settings to run: the one that an option names, or all; of the paper, its two."""
+    chosen = [option for option, on in given.items() if on]
+    if len(chosen) > 1:
+        stop(f"error: {' and '.join(chosen)} exclude each other: pass one of them", code=2)
+    if chosen and dataset.lower().endswith(".toml"):
+        stop(f"error: {chosen[0]} is for data sets by name: {dataset} says that", code=2)
+    every: tuple[Setting, ...] = ("noshift", "shift", "narrow")
+    if chosen:
+        return (every[list(given).index(chosen[0])],)
+    return every[:2] if dataset.lower() == "paper" else every
+
+
 def _known_experiments(
     dataset: str,
-    shift: bool | None,
+    settings: "Sequence[Setting]",
     budget: float,
     network: NetworkName | None,
     precision: Precision | None,
@@ -147,9 +174,15 @@ def _known_experiments(
             code=2,
         )
     experiments = [
-        paper.experiment(name, s, budget, cast("Network | None", network and network.value))
+        paper.experiment(
+            name,
+            setting == "shift",
+            budget,
+            cast("Network | None", network and network.value),
+            narrow=setting == "narrow",
+        )
         for name in chosen
-        for s in ((False, True) if shift is None else (shift,))
+        for setting in settings
     ]
     if precision is not None:
         passes = cast("Literal['float32', 'bfloat16']", precision.value)
@@ -157,7 +190,7 @@ def _known_experiments(
     for name in chosen:
         _prepare(name, place.data, place.cache)
     seeds = max(1, round(paper.SEEDS * min(1.0, budget)))
-    return _Asked(experiments, methods.named(["paper", "mebl"], "--methods"), seeds)
+    return _Asked(experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds)
 
 
 def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked, "Place"]:

@@ -17,18 +17,21 @@ def status(
     from foresee.lab import store
     from foresee.lab.report import words
 
-    table = Table(box=box.SIMPLE_HEAD)
-    columns = ("experiment", "method", "finished", "running", "rounds", "accuracy", "missing seeds")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number > 1 else "left")
     groups: dict[tuple[str, str], list[store.Trial]] = {}
     for trial in store.trials(folder, leave_out):
         groups.setdefault((trial.experiment.name, trial.method), []).append(trial)
+    narrow = any(group[0].experiment.target for group in groups.values())
+    table = Table(box=box.SIMPLE_HEAD)
+    columns = ["experiment", "method", "finished", "running", "rounds", "accuracy"]
+    columns += ["in target"] * narrow + ["missing seeds"]
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number > 1 else "left")
     for (experiment, method), group in groups.items():
         rounds = [len(trial.rounds) for trial in group]
         total = sum(len(t.rounds) if t.finished else t.experiment.rounds + 1 for t in group)
         last = [trial.rounds[-1].accuracy for trial in group if trial.rounds]
         running = {trial.seed for trial in group if not trial.finished and store.busy(trial)}
+        inside = [r.in_target for t in group for r in t.rounds if r.in_target is not None]
         missing = [t.seed for t in group if not t.rounds and t.seed not in running]
         table.add_row(
             experiment,
@@ -37,6 +40,7 @@ def status(
             str(len(running)),
             f"{sum(rounds)}/{total}",
             f"{100 * sum(last) / len(last):.1f} %" if last else "",
+            *[words.percent(sum(inside) / len(inside)) if inside else ""] * narrow,
             words.ranges(missing),
         )
     show(table)

@@ -9,13 +9,18 @@ The formulas are those of `tiled`: with rows A = P/p̄ − 1 and B = Q/q̄ − 1
 
 Three kernels do it. `_deviations` (and `_savings` for the targets of a loss matrix) writes the
 factors, `_sweep` multiplies a tile of rows by one tile of columns after the other and reduces each
-product where the tensor cores left it, and one number per row is written. `_parameter_information`
-needs no product.
+product where the tensor cores left it, and one number per row is written. Where columns are few, a
+launch takes longer than a sweep: then it makes its rows itself. `_parameter_information` needs no
+product.
 
 Factors are float16, products and sums float32. |A| ≤ t − 1, so A times a power of two that keeps
 t below 65 504 cannot overflow; and with the powers chosen what rounds to zero is a deviation below
 3e-10 for t ≤ 255 and 4e-9 for t = 4000, less than float32 probabilities can express. The power is
 undone for free in the first multiply-add of the reduction.
+
+A saving is a difference of costs that nearly cancel, and shows the rounding of the factors most.
+There A = A' + A" and D = D' + D" are sums of two float16 numbers each, and A'D' + A"D' + A'D" has
+the digits of float32, where columns are few.
 
 float64 is not for here. Scores are float32. `TRITON_INTERPRET=1` runs all of it on the CPU.
 """
@@ -51,6 +56,7 @@ _BIAS = _UNIT * ((4.5e-8 if _APPROX else 0.0) + (0.5307378172874451 - 1 / _UNIT)
 _GUARDED_OFFSET = 0.5307377  # so much less that v log₂ v + it never exceeds φ near u = 0
 _PLENTY = 5e-5  # nats; a score above it has relative error below 1e-3 without care for small u
 _FEW_ENTRIES = 1 << 31  # joint entries below which one careful sweep costs less than two
+_FEW_COLUMNS = 256  # up to which a sweep makes its rows, and savings have float32's digits
 
 
 # --- factors ----------------------------------------------------------------------------------
@@ -132,30 +138,36 @@ def _deviations(
         factor = tl.where(average > TINY, scale / average, 0.0)
     wanted = q < padded
     tl.store(mean + q, average * share, mask=wanted)
-    out = rows + q * row_length
+    out = (rows + q * row_length)[:, None]
     if ONCE:
-        t = tl.arange(0, BLOCK_T)
+        t = tl.arange(0, BLOCK_T)[None, :]
         value = tl.where(seen, (p - shift[:, None]) * factor[:, None], 0.0)
-        inside = wanted[:, None] & (t < row_length)[None, :]
-        tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+        inside = wanted[:, None] & (t < row_length)
+        tl.store(out + t, value.to(rows.dtype.element_ty), mask=inside)
     else:
         for start in range(0, row_length, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
+            t = start + tl.arange(0, BLOCK_T)[None, :]
             p, seen = _draws(column, known, start, t_total, stride_t, WIDE, BLOCK_T)
             value = tl.where(seen, (p - first[:, None] - shift[:, None]) * factor[:, None], 0.0)
-            inside = wanted[:, None] & (t < row_length)[None, :]
-            tl.store(out[:, None] + t[None, :], value.to(rows.dtype.element_ty), mask=inside)
+            inside = wanted[:, None] & (t < row_length)
+            tl.store(out + t, value.to(rows.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
+def _actions(cost, start_a, a_total, stride_a, BLOCK_A: tl.constexpr):
+    """Actions ``start_a`` and on, and where their costs start; beyond the last it comes again."""
+    a = start_a + tl.arange(0, BLOCK_A)
+    return a, cost + tl.minimum(a, a_total - 1).to(tl.int64) * stride_a
+
+
+@triton.jit
+def _saved(column, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
     """Cost of the cheapest action − that of others [t a], draws ``start`` and on, and which."""
-    t = start + tl.arange(0, BLOCK_T)
+    t = start + tl.arange(0, BLOCK_T)[:, None]
     step = t.to(tl.int64) * stride_t
-    seen = (t < t_total)[:, None] & known[None, :]
-    x = tl.load(column[None, :] + step[:, None], mask=seen, other=0.0).to(tl.float32)
+    x = tl.load(column[None, :] + step, mask=t < t_total, other=0.0).to(tl.float32)
     y = tl.load(cheapest + step, mask=t < t_total, other=0.0).to(tl.float32)
-    return y[:, None] - x, t, seen
+    return y - x, t
 
 
 @triton.jit
@@ -167,6 +179,7 @@ def _savings(
     columns,
     mean,
     unit,
+    m_total,
     t_total,
     a_total,
     a_padded,
@@ -176,68 +189,67 @@ def _savings(
     GROUP: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_A: tl.constexpr,
+    LOW: tl.constexpr,
 ):
     """What action a would save on target j: D = cost of the best action − cost of a.
 
     One target a program. Columns (D − D̄)/unit·scale and means D̄/unit ≤ 0 with unit_j the widest
     range of a D_ja over draws. Targets go in groups, actions before targets within a group:
-    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP.
+    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP. Groups are filled up with the last action,
+    which changes no maximum, and with the last target at no weight; columns with zeros.
+    LOW: each is followed by what float16 leaves over of it.
     """
     j = tl.program_id(0).to(tl.int64)
-    cost += j * stride_m
+    cost += tl.minimum(j, m_total - 1) * stride_m
     best_mean = tl.full([], float("inf"), tl.float32)
     best = tl.full([], 0, tl.int32)
     for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
+        _, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
         total = tl.zeros([BLOCK_A], tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            t = start + tl.arange(0, BLOCK_T)
-            seen = (t < t_total)[:, None] & known[None, :]
-            x = tl.load(column[None, :] + t.to(tl.int64)[:, None] * stride_t, mask=seen, other=0.0)
-            total += tl.sum(x.to(tl.float32), 0)
-        total = tl.where(known, total, float("inf"))
+            t = start + tl.arange(0, BLOCK_T)[:, None]
+            at = column[None, :] + t.to(tl.int64) * stride_t
+            total += tl.sum(tl.load(at, mask=t < t_total, other=0.0).to(tl.float32), 0)
         lowest = tl.min(total, 0)
-        where = start_a + tl.argmin(total, 0)
+        where = tl.minimum(start_a + tl.argmin(total, 0), a_total - 1)
         best = tl.where(lowest < best_mean, where, best)
         best_mean = tl.minimum(lowest, best_mean)
     cheapest = cost + best.to(tl.int64) * stride_a
     widest = tl.zeros([], tl.float32)
     for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
+        _, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
         high = tl.full([BLOCK_A], float("-inf"), tl.float32)
         low = tl.full([BLOCK_A], float("inf"), tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
-            high = tl.maximum(high, tl.max(tl.where(seen, d, float("-inf")), 0))
-            low = tl.minimum(low, tl.min(tl.where(seen, d, float("inf")), 0))
-        widest = tl.maximum(widest, tl.max(tl.where(known, high - low, 0.0), 0))
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
+            high = tl.maximum(high, tl.max(tl.where(t < t_total, d, float("-inf")), 0))
+            low = tl.minimum(low, tl.min(tl.where(t < t_total, d, float("inf")), 0))
+        widest = tl.maximum(widest, tl.max(high - low, 0))
     widest = tl.where(widest > 0, widest, 1.0)
-    tl.store(unit + j, widest * share)
-    for start_a in range(0, a_total, BLOCK_A):
-        a = start_a + tl.arange(0, BLOCK_A)
-        known = a < a_total
-        column = cost + a.to(tl.int64) * stride_a
-        start_d = tl.load(cheapest).to(tl.float32) - tl.load(column, mask=known, other=0.0).to(
-            tl.float32
-        )
+    tl.store(unit + j, tl.where(j < m_total, widest * share, 0.0))
+    for start_a in range(0, a_padded, BLOCK_A):
+        a, column = _actions(cost, start_a, a_total, stride_a, BLOCK_A)
+        wanted = a < a_padded
+        start_d = tl.load(cheapest).to(tl.float32) - tl.load(column).to(tl.float32)
         total = tl.zeros([BLOCK_A], tl.float32)
         for start in range(0, t_total, BLOCK_T):
-            d, _, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
-            total += tl.sum(tl.where(seen, d - start_d[None, :], 0.0), 0)
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
+            total += tl.sum(tl.where(t < t_total, d - start_d[None, :], 0.0), 0)
         shift = total / t_total
         k = ((j // GROUP) * a_padded + a) * GROUP + j % GROUP
         # No action beats the best one on average, whatever rounding says.
-        tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=known)
-        for start in range(0, t_total, BLOCK_T):
-            d, t, seen = _saved(column, known, cheapest, start, t_total, stride_t, BLOCK_T)
+        tl.store(mean + k, tl.minimum(start_d + shift, 0.0) / widest, mask=wanted)
+        length = 2 * row_length if LOW else row_length
+        out = (columns + k * length)[None, :]
+        for start in range(0, row_length, BLOCK_T):
+            d, t = _saved(column, cheapest, start, t_total, stride_t, BLOCK_T)
             centred = (d - start_d[None, :] - shift[None, :]) * (scale / widest)
-            tl.store(
-                columns + k[None, :] * row_length + t[:, None], centred.to(tl.float16), mask=seen
-            )
+            centred = tl.where(t < t_total, centred, 0.0)
+            inside = wanted[None, :] & (t < row_length)
+            high = centred.to(tl.float16)
+            tl.store(out + t, high, mask=inside)
+            if LOW:
+                tl.store(out + row_length + t, (centred - high).to(tl.float16), mask=inside)
 
 
 # --- the product and its reduction ------------------------------------------------------------
@@ -261,11 +273,78 @@ def _log2(v, APPROX: tl.constexpr):
 
 
 @triton.jit
+def _measured(column, known, first, start, t_total, stride_t, WIDE: tl.constexpr, K: tl.constexpr):
+    """K draws from ``start`` on, measured from the first one; zeros where there are none."""
+    p, seen = _draws(column, known, start, t_total, stride_t, WIDE, K)
+    return tl.where(seen, p - first[:, None], 0.0)
+
+
+@triton.jit
+def _relative(p, shift, factor, start, t_total, K: tl.constexpr):
+    """Measured draws as P/p̄ − 1: in float16, and what that leaves over."""
+    t = start + tl.arange(0, K)
+    value = tl.where((t < t_total)[None, :], (p - shift[:, None]) * factor[:, None], 0.0)
+    high = value.to(tl.float16)
+    return high, (value - high).to(tl.float16)
+
+
+@triton.jit
+def _rows_of(
+    probs,
+    r,
+    inside,
+    stride_n,
+    stride_t,
+    stride_c,
+    t_total,
+    c_total,
+    scale,
+    TINY: tl.constexpr,
+    WIDE: tl.constexpr,
+    K1: tl.constexpr,
+    K2: tl.constexpr,
+    K3: tl.constexpr,
+):
+    """Rows r as `_deviations` writes them, in pieces; what float16 leaves over; and the means."""
+    i = r // c_total
+    column = probs + i * stride_n + (r - i * c_total) * stride_c
+    first = tl.load(column, mask=inside, other=0.0).to(tl.float32)
+    p1 = _measured(column, inside, first, 0, t_total, stride_t, WIDE, K1)
+    total = tl.sum(p1, 1)
+    if K2 > 0:
+        p2 = _measured(column, inside, first, K1, t_total, stride_t, WIDE, K2)
+        total += tl.sum(p2, 1)
+    if K3 > 0:
+        p3 = _measured(column, inside, first, K1 + K2, t_total, stride_t, WIDE, K3)
+        total += tl.sum(p3, 1)
+    shift = total / t_total
+    average = first + shift
+    factor = tl.where(average > TINY, scale / average, 0.0)
+    h1, l1 = _relative(p1, shift, factor, 0, t_total, K1)
+    h2, l2, h3, l3 = 0, 0, 0, 0
+    if K2 > 0:
+        h2, l2 = _relative(p2, shift, factor, K1, t_total, K2)
+    if K3 > 0:
+        h3, l3 = _relative(p3, shift, factor, K1 + K2, t_total, K3)
+    return (h1, h2, h3), (l1, l2, l3), average
+
+
+@triton.jit
+def _along(a, there, x, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr):
+    """x + a tile of rows in pieces times the tile of columns ``there``."""
+    x = tl.dot(a[0], tl.load(there + tl.arange(0, K1)[:, None]), x)
+    if K2 > 0:
+        x = tl.dot(a[1], tl.load(there + (K1 + tl.arange(0, K2))[:, None]), x)
+    if K3 > 0:
+        x = tl.dot(a[2], tl.load(there + (K1 + K2 + tl.arange(0, K3))[:, None]), x)
+    return x
+
+
+@triton.jit
 def _product(
     at,
-    a1,
-    a2,
-    a3,
+    high,
+    low,
     here,
     row_length,
     K1: tl.constexpr,
@@ -274,19 +353,19 @@ def _product(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     RESIDENT: tl.constexpr,
+    LOW: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """A tile of rows times the tile of columns that starts at ``here``."""
-    k1 = tl.arange(0, K1)
+    x = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     there = here + tl.arange(0, BLOCK_N)[None, :] * row_length
     if RESIDENT:
-        x = tl.dot(a1, tl.load(there + k1[:, None]))
-        if K2 > 0:
-            x = tl.dot(a2, tl.load(there + (K1 + tl.arange(0, K2))[:, None]), x)
-        if K3 > 0:
-            x = tl.dot(a3, tl.load(there + (K1 + K2 + tl.arange(0, K3))[:, None]), x)
+        x = _along(high, there, x, K1, K2, K3)
+        if LOW:
+            x = _along(low, there, x, K1, K2, K3)
+            x = _along(high, there + row_length // 2, x, K1, K2, K3)
     else:
-        x = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        k1 = tl.arange(0, K1)
         for start in tl.range(0, row_length, K1, num_stages=STAGES):
             a = tl.load(at + (start + k1)[None, :])
             x = tl.dot(a, tl.load(there + (start + k1)[:, None]), x)
@@ -296,6 +375,9 @@ def _product(
 @triton.jit
 def _sweep(
     rows,
+    stride_n,
+    stride_t,
+    stride_c,
     columns,
     weight,
     offset,
@@ -303,10 +385,12 @@ def _sweep(
     scores,
     out,
     n_rows,
+    t_total,
     c_total,
     groups,
     tiles,
     length,
+    scale,
     slope,
     d2,
     d3,
@@ -323,8 +407,12 @@ def _sweep(
     GROUP: tl.constexpr,
     INVERSE_E: tl.constexpr,
     OFFSET: tl.constexpr,
+    TINY: tl.constexpr,
     APPROX: tl.constexpr,
     RESIDENT: tl.constexpr,
+    FRESH: tl.constexpr,
+    LOW: tl.constexpr,
+    WIDE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """out_r = p̄_r · (the reduction of row r's products x with every column).
@@ -335,6 +423,7 @@ def _sweep(
 
     Where RESIDENT, rows have K1 + K2 + K3 entries (powers of two: 100 draws need 64 + 32 + 16, not
     128) and stay in shared memory; else every tile of columns walks along them by K1.
+    Where FRESH, ``rows`` are probabilities of which rows and means are made here.
     Where SELECT, tiles whose points all have ``scores`` that are ``enough`` are left as they are.
     """
     r = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -345,17 +434,24 @@ def _sweep(
             return
     row_length = length
     if RESIDENT:
-        row_length = K1 + K2 + K3
+        row_length = 2 * (K1 + K2 + K3) if LOW else K1 + K2 + K3
     at = rows + r[:, None] * row_length
-    a1 = 0
-    a2 = 0
-    a3 = 0
-    if RESIDENT:
-        a1 = tl.load(at + tl.arange(0, K1)[None, :])
-        if K2 > 0:
-            a2 = tl.load(at + (K1 + tl.arange(0, K2))[None, :])
-        if K3 > 0:
-            a3 = tl.load(at + (K1 + K2 + tl.arange(0, K3))[None, :])
+    high, low = (0, 0, 0), (0, 0, 0)
+    if FRESH:
+        high, low, average = _rows_of(
+            rows, r, inside, stride_n, stride_t, stride_c, t_total, c_total, scale,
+            TINY, WIDE, K1, K2, K3,
+        )  # fmt: skip
+    else:
+        average = tl.load(mean + r, mask=inside, other=0.0)
+        if RESIDENT:
+            a1 = tl.load(at + tl.arange(0, K1)[None, :])
+            a2, a3 = 0, 0
+            if K2 > 0:
+                a2 = tl.load(at + (K1 + tl.arange(0, K2))[None, :])
+            if K3 > 0:
+                a3 = tl.load(at + (K1 + K2 + tl.arange(0, K3))[None, :])
+            high = (a1, a2, a3)
     n = tl.arange(0, BLOCK_N)
     j = tl.arange(0, GROUP)
     here = columns
@@ -365,8 +461,8 @@ def _sweep(
             best = tl.zeros([BLOCK_M, GROUP], tl.float32)
             for tile in tl.range(0, tiles, num_stages=STAGES):
                 x = _product(
-                    at, a1, a2, a3, here, row_length,
-                    K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, STAGES,
+                    at, high, low, here, row_length,
+                    K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, LOW, STAGES,
                 )  # fmt: skip
                 saved = x * slope + tl.load(offset + (group * tiles + tile) * BLOCK_N + n)[None, :]
                 saved = tl.reshape(saved, [BLOCK_M, BLOCK_N // GROUP, GROUP])
@@ -376,8 +472,8 @@ def _sweep(
     else:
         for tile in tl.range(0, tiles, num_stages=STAGES):
             x = _product(
-                at, a1, a2, a3, here, row_length,
-                K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, STAGES,
+                at, high, low, here, row_length,
+                K1, K2, K3, BLOCK_M, BLOCK_N, RESIDENT, LOW, STAGES,
             )  # fmt: skip
             if REDUCE == "squares":
                 y = x * x
@@ -393,7 +489,7 @@ def _sweep(
             # Lanes hold two of eight neighbouring columns: nothing is exchanged before the end.
             total += tl.sum(tl.reshape(y, [BLOCK_M, BLOCK_N // GROUP, GROUP]), 1)
             here += BLOCK_N * row_length
-    tl.store(out + r, tl.sum(total, 1) * tl.load(mean + r, mask=inside, other=0.0), mask=inside)
+    tl.store(out + r, tl.sum(total, 1) * average, mask=inside)
 
 
 @triton.jit
@@ -459,7 +555,7 @@ def log_loss_reduction(
     """
     n, t, c = pool.shape
     with torch.cuda.device_of(pool):
-        tile = _Tile(t, len(val) * c)
+        tile = _Tile(t, len(val) * c, "information")
         columns = pool.new_empty(tile.columns, tile.row_length, dtype=torch.float16)
         weight = pool.new_empty(tile.columns, dtype=torch.float32)
         _relative_rows(val, columns, weight, _UNIT / len(val))
@@ -468,8 +564,7 @@ def log_loss_reduction(
         shape = {"slope": unit / math.e, "series": tuple(series)}
         twice = n * len(val) * c * c > _FEW_ENTRIES
 
-        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
-            part = torch.empty_like(mean)
+        def reduce(rows: Tensor, mean: Tensor, part: Tensor) -> Tensor:
             if not twice:
                 _reduce("careful", tile, rows, columns, weight, mean, part, **shape)
                 return part.sum(1)
@@ -493,15 +588,14 @@ def brier_reduction(
         jitter = gram.diagonal().mean() * 1e-12 + 1e-290
         eye = torch.eye(t, dtype=gram.dtype, device=gram.device)
         root, _ = torch.linalg.cholesky_ex(gram + jitter * eye)
-        tile = _Tile(t, t)
+        tile = _Tile(t, t, "squares")
         unit = root.abs().amax(0)  # columns of very different size: each in a unit of its own
         columns = pool.new_zeros(tile.columns, tile.row_length, dtype=torch.float16)
         columns[:t, :t] = (root / unit * 2.0**15).T
         weight = pool.new_zeros(tile.columns, dtype=torch.float32)
         weight[:t] = (unit / (2.0**15 * _scale(t) * t)).square()
 
-        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
-            part = torch.empty_like(mean)
+        def reduce(rows: Tensor, mean: Tensor, part: Tensor) -> Tensor:
             _reduce("squares", tile, rows, columns, weight, mean, part)
             return part.sum(1)
 
@@ -515,19 +609,23 @@ def matrix_loss_reduction(
     t = pool.shape[1]
     m, _, actions = cost.shape
     with torch.cuda.device_of(pool):
-        tile = _Tile(t, m * actions, savings=True)
+        tile = _Tile(t, m * actions, "savings")
         # A tile of columns is so many actions by so many targets: pad as little as possible.
         group = min((8, 16, 32, 64), key=lambda g: _up(m, g) * _up(actions, tile.block_n // g))
         groups, padded = -(-m // group), _up(actions, tile.block_n // group)
-        columns = pool.new_zeros(groups * padded * group, tile.row_length, dtype=torch.float16)
-        offset = pool.new_zeros(len(columns), dtype=torch.float32)
-        weight = pool.new_zeros(groups * group, dtype=torch.float32)
-        _savings[(m,)](
+        size = groups * group
+        length = tile.row_length * (2 if tile.low else 1)
+        columns = pool.new_empty(size * padded, length, dtype=torch.float16)
+        offset = pool.new_empty(size * padded, dtype=torch.float32)
+        weight = pool.new_empty(size, dtype=torch.float32)
+        block_a = min(64, triton.next_power_of_2(actions))
+        _savings[(size,)](
             cost,
             *cost.stride(),
             columns,
             offset,
             weight,
+            m,
             t,
             actions,
             padded,
@@ -535,12 +633,12 @@ def matrix_loss_reduction(
             2.0**15,
             1 / m,
             GROUP=group,
-            BLOCK_T=64,
-            BLOCK_A=min(64, triton.next_power_of_2(actions)),
+            BLOCK_T=min(max(64, triton.next_power_of_2(t)), 4096 // block_a),
+            BLOCK_A=block_a,
+            LOW=tile.low,
         )
 
-        def reduce(rows: Tensor, mean: Tensor) -> Tensor:
-            part = torch.empty_like(mean)
+        def reduce(rows: Tensor, mean: Tensor, part: Tensor) -> Tensor:
             _reduce(
                 "savings",
                 tile,
@@ -585,14 +683,17 @@ def parameter_information(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
 class _Tile:
     """How a sweep is cut: rows by columns a program, and the pieces of K. Sizes found by trying."""
 
-    def __init__(self, t: int, columns: int, savings: bool = False) -> None:
+    def __init__(self, t: int, columns: int, how: str) -> None:
         self.resident = t <= _RESIDENT
+        # Squares have few columns for any targets, and so many rows that prepared ones are faster.
+        self.fresh = self.resident and columns <= _FEW_COLUMNS and how != "squares"
+        self.low = self.fresh and how == "savings"
         if self.resident:
             self.row_length = _up(t, 16)
             bits = [1 << k for k in range(7, 3, -1) if self.row_length >> k & 1]
             self.pieces = (*bits, 0, 0)[:3]
             self.block_m, self.block_n, self.warps, self.stages = 128, 128, 8, 2
-            if savings:
+            if how == "savings" and not self.low:
                 self.block_m, self.block_n, self.stages = 256, 64, 3
         else:
             self.row_length = _up(t, _BLOCK_K)
@@ -604,7 +705,7 @@ class _Tile:
 def _reduce(
     how: str,
     tile: _Tile,
-    rows: Float[Tensor, "r k"],
+    rows: Tensor,
     columns: Float[Tensor, "q k"],
     weight: Float[Tensor, "q"],
     mean: Float[Tensor, "n c"],
@@ -617,23 +718,28 @@ def _reduce(
     slope: float = 0.0,
     series: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
 ) -> None:
+    """Sweep ``rows``: probabilities [n t c] if they are to be fresh, else [r k] beside ``mean``."""
     k1, k2, k3 = tile.pieces
     options = {"num_warps": tile.warps}
-    if _APPROX and tile.resident:
+    if _APPROX and tile.resident and not tile.low:
         options["maxnreg"] = 128  # two programs on a multiprocessor: one multiplies, one reduces
-    _sweep[(triton.cdiv(mean.numel(), tile.block_m),)](
+    t, strides = (rows.shape[1], rows.stride()) if tile.fresh else (1, (0, 0, 0))
+    _sweep[(triton.cdiv(out.numel(), tile.block_m),)](
         rows,
+        *strides,
         columns,
         weight,
         weight if offset is None else offset,
         mean,
         mean if scores is None else scores,
         out,
-        mean.numel(),
-        mean.shape[1],
+        out.numel(),
+        t,
+        out.shape[1],
         groups,
         len(columns) // tile.block_n // groups,
         tile.row_length,
+        _scale(t),
         slope,
         *series,
         _PLENTY,
@@ -647,8 +753,12 @@ def _reduce(
         GROUP=group,
         INVERSE_E=_INVERSE_E,
         OFFSET=_GUARDED_OFFSET if how == "careful" else _OFFSET,
+        TINY=TINY,
         APPROX=_APPROX,
         RESIDENT=tile.resident,
+        FRESH=tile.fresh,
+        LOW=tile.low,
+        WIDE=tile.fresh and _is_wide(rows),
         STAGES=tile.stages,
         **options,
     )
@@ -658,19 +768,23 @@ def _over_pool(
     pool: Float[Tensor, "n t c"],
     tile: _Tile,
     scratch: int,
-    reduce: Callable[[Float[Tensor, "r k"], Float[Tensor, "b c"]], Float[Tensor, "b"]],
+    reduce: Callable[[Tensor, Float[Tensor, "b c"], Float[Tensor, "b c"]], Float[Tensor, "b"]],
 ) -> Float[Tensor, "n"]:
-    """Prepare and reduce as many points at a time as ``scratch`` holds the rows of."""
+    """Reduce all points, or as many at a time as ``scratch`` holds the rows of."""
     n, _, c = pool.shape
+    if n == 0:
+        return pool.new_empty(0, dtype=torch.float32)
+    if tile.fresh:
+        part = pool.new_empty(n, c, dtype=torch.float32)
+        return reduce(pool, part, part)
     points = min(n, max(1, scratch // (2 * tile.row_length * c)))
     rows = pool.new_empty(_up(points * c, tile.block_m), tile.row_length, dtype=torch.float16)
     scores = []
-    for part in pool.split(max(points, 1)):
-        mean = pool.new_empty(len(part), c, dtype=torch.float32)
-        if len(part):
-            _relative_rows(part, rows, mean, 1.0)
-            scores.append(reduce(rows, mean))
-    return scores[0] if len(scores) == 1 else torch.cat(scores) if scores else mean.sum(1)
+    for some in pool.split(points):
+        mean, part = (pool.new_empty(len(some), c, dtype=torch.float32) for _ in range(2))
+        _relative_rows(some, rows, mean, 1.0)
+        scores.append(reduce(rows, mean, part))
+    return scores[0] if len(scores) == 1 else torch.cat(scores)
 
 
 def _relative_rows(
@@ -731,8 +845,12 @@ def _cut(probs: Float[Tensor, "n t c"], length: int) -> dict[str, int]:
     """How the kernels that take columns one by one cut their draws."""
     once = length <= 128
     block_t = max(16, triton.next_power_of_2(length)) if once else 64
-    wide = probs.shape[1] * probs.stride(1) >= 1 << 31  # steps along the draws need 64 bits
-    return {"WIDE": wide, "ONCE": once, "BLOCK_T": block_t, "BLOCK": _BLOCK}
+    return {"WIDE": _is_wide(probs), "ONCE": once, "BLOCK_T": block_t, "BLOCK": _BLOCK}
+
+
+def _is_wide(probs: Float[Tensor, "n t c"]) -> bool:
+    """Tell whether steps along the draws need 64 bits."""
+    return probs.shape[1] * probs.stride(1) >= 1 << 31
 
 
 def _scale(t: int) -> float:

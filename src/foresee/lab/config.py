@@ -180,7 +180,7 @@ def _load(home: Path, name: str) -> Any:
 
 
 def _own(lines: Lines, given: DataSection, model: ModelSection, place: Path) -> Own:
-    same = ("inputs", "labels", "domain", "source", "target_classes", "channels")
+    same = ("inputs", "labels", "domain", "source", "channels")
     return Own(
         kind=_kind(lines, given, place),
         digest="",
@@ -203,6 +203,7 @@ def _whole(name: str, data: own.Data, mine: Own, sections: Mapping[str, Any]) ->
         draws=model.draws,
         network=model.network or model.posterior,
         recipe=sections["recipe"],
+        target=sections["data"].target_classes,
         own=replace(mine, digest=data.digest, channels=data.inputs.shape[1] if images else 0),
     )
 
@@ -344,12 +345,12 @@ def _check_data(lines: Lines, given: DataSection, data: own.Data, model: ModelSe
 def _experiment(lines: Lines, whole: Experiment, setting: str, data: own.Data) -> Experiment:
     """The experiment of a setting; what other settings need is not in it."""
     assert whole.own is not None
-    mine = replace(
-        whole.own,
-        source=whole.own.source if setting == "shift" else (),
-        target_classes=whole.own.target_classes if setting == "narrow" else (),
+    experiment = replace(
+        whole,
+        shift=setting == "shift",
+        own=replace(whole.own, source=whole.own.source if setting == "shift" else ()),
+        target=whole.target if setting == "narrow" else (),
     )
-    experiment = replace(whole, shift=setting == "shift", own=mine)
     try:
         own.split(data, experiment, seed=0)
     except own.TooFewError as error:

@@ -1,10 +1,11 @@
 """The active learning loop: train from scratch, test, choose, buy the labels, again. No I/O."""
 
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from foresee import checks
 from foresee.arrays import Rows
-from foresee.errors import InputError
+from foresee.errors import DrawsWarning, InputError
 from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.scores import promise
 from foresee.seeding import generator
 from foresee.training import Request, Training, answer, fit_all
-from foresee.types import Array, Inputs, Posterior, Task, View
+from foresee.types import Array, Inputs, Posterior, Task, View, more_draws
 
 _SAMPLE = 200  # points of the pool and of the validation set that promises are measured on
 _PART = 4096  # points of the pool that a model sees at once
@@ -73,14 +74,16 @@ def steps(
 
         picks = np.empty(0, np.int64)
         promised: tuple[float | None, float | None] = (None, None)
+        draws, exhausted = None, False
         size = min(experiment.n_query, len(left)) if number < experiment.rounds else 0
         if size > 0:
             timed = _TimedPosterior(posterior, watch)
             view = View(timed, labelled, labels, Rows(task.pool, left.copy()), task.val)
-            with watch("select"):
+            with watch("select"), _draws_warnings() as warned:
                 chosen: Any = method.strategy(view, size, generator(seed, number, "select"))
                 chosen = list(chosen) if isinstance(chosen, Iterator) else chosen
             picks = left[checks.picks(method.name, chosen, size, len(left))]
+            draws, exhausted = max(timed.asked, default=None), bool(warned)
             with watch("promise"):
                 rng = generator(seed, number, "promise")
                 promised = _promises(posterior, task, picks, left, rng)
@@ -103,12 +106,40 @@ def steps(
             promise=promised[0],
             promise_pool=promised[1],
             restarted=getattr(posterior, "restarted", False),
+            draws=draws,
+            exhausted=exhausted,
+            in_target=_share(task.in_target, picks),
+            scrambled=_share(task.scrambled, picks),
             **measured,
         )
         if size == 0:
             return
         bought = np.concatenate([bought, picks])
         answers = np.concatenate([answers, new_labels])
+
+
+@contextmanager
+def _draws_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Gather warnings of draws that a batch can use up, which a round records; pass on all others.
+
+    A terminal would fill with them.
+    """
+    found: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", DrawsWarning)
+        yield found
+    for warning in heard:
+        if issubclass(warning.category, DrawsWarning):
+            found.append(warning)
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+
+
+def _share(of: NDArray[np.bool_] | None, picks: NDArray[np.int64]) -> float | None:
+    """What share of the picks is marked; None where nothing is, or nothing was picked."""
+    return None if of is None or len(picks) == 0 else round(float(of[picks].mean()), 12)
 
 
 def _sampled(
@@ -233,10 +264,16 @@ class _Stopwatch:
 class _TimedPosterior:
     posterior: Posterior
     watch: _Stopwatch
+    asked: set[int] = field(default_factory=set)  # of how many draws predictions were asked for
 
     def predict(self, inputs: Inputs) -> Array:
         with self.watch("sample"):
-            return _in_parts(self.posterior.predict, inputs)
+            probs = _in_parts(self.posterior.predict, inputs)
+        self.asked.add(probs.shape[1])
+        return probs
+
+    def at_least(self, draws: int) -> "_TimedPosterior":
+        return replace(self, posterior=more_draws(self.posterior, draws))
 
     def point(self, inputs: Inputs) -> Array:
         with self.watch("sample"):

@@ -12,17 +12,23 @@ from typing import Any, Literal, cast
 from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Method, Network
 from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
-from foresee.scores import bald, eer, entropy, entropy_mc, mebl, mell, mezl
+from foresee.scores import bald, eer, entropy, entropy_mc, margin, mebl, mell, mezl
 from foresee.strategies import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
+    Default,
     GreedyConditioning,
+    MaxHerding,
     MeblPlusPlus,
     PowerMell,
     Random,
+    RelevantBadge,
     TopK,
+    TypiClust,
+    UncertaintyHerding,
 )
 from foresee.types import Sampler, Strategy
 
@@ -56,11 +62,21 @@ METHODS: dict[str, Entry] = {
     "BADGE": Entry(lambda e: Badge(), "paper"),
     "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), chain=True),
     "MEBL": Entry(lambda e: TopK(mebl, e.candidates)),
+    "Default": Entry(lambda e: Default()),
     "Greedy": Entry(lambda e: GreedyConditioning(e.candidates)),
     "MEBL++": Entry(lambda e: MeblPlusPlus(e.candidates)),
     "PowerMELL": Entry(lambda e: PowerMell(e.candidates, e.targets)),
     "BatchMELL": Entry(lambda e: BatchMell(e.candidates, e.targets)),
     "BatchBALD": Entry(lambda e: BatchBALD(e.candidates)),
+    "RelevantBADGE": Entry(lambda e: RelevantBadge(targets=e.targets)),
+    "UHerding": Entry(lambda e: UncertaintyHerding()),
+    "MaxHerding": Entry(lambda e: MaxHerding()),
+    "TargetUHerding": Entry(lambda e: UncertaintyHerding(cover="target")),
+    "TargetHerding": Entry(lambda e: MaxHerding(cover="target")),
+    "TypiClust": Entry(lambda e: TypiClust()),
+    "BAIT": Entry(lambda e: Bait(axes=128)),
+    "TargetBAIT": Entry(lambda e: Bait(focus="target", axes=128)),
+    "Margin": Entry(lambda e: TopK(margin, targets=0)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }
 

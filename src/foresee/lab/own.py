@@ -9,7 +9,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,12 +20,12 @@ from torch import nn
 
 from foresee import arrays, checks, networks, seeding, sources
 from foresee.errors import InputError
-from foresee.lab.data.splits import Split
+from foresee.lab.data.splits import Split, draw_narrow, in_target
 from foresee.lab.experiment import Experiment, Own
 from foresee.lab.samplers import DropoutNetwork
 from foresee.seeding import generator
 from foresee.training import seeded
-from foresee.types import Array, Inputs, Posterior, Sampler, Task
+from foresee.types import Array, Inputs, Posterior, Sampler, Task, more_draws
 
 BUILT_IN = ("forest", "logistic", "tfidf")
 _CHUNK = 64 << 20  # bytes that are hashed at once
@@ -173,15 +173,20 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     sets come from the target classes, and the seed set and the pool from all rows that are left.
 
     >>> rows = Data("toy", np.zeros((9, 2), np.float32), np.arange(9) % 3, ("a", "b", "c"))
-    >>> own = Own("npz", "", target_classes=("b",))
-    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=own)
+    >>> toy = Experiment("toy", False, 0, 3, 2, 1, 3, 1, 1, 1, 1, 3, 10, own=Own("npz", ""),
+    ...                  target=("b",))
     >>> rows.labels[split(rows, toy, seed=0).test]
     array([1])
     """
     own, rng, name = experiment.own, generator(seed, "split"), data.name
     assert own is not None
-    everything = rng.permutation(len(data))
     n = {part: getattr(experiment, f"n_{part}") for part in ("seed", "val", "pool", "test")}
+    if experiment.setting == "narrow":
+        inside = in_target(experiment.target, data)
+        _check(name, "of the target classes", int(inside.sum()), n, "val", "test")
+        _check(name, "beside val and test", len(data) - n["val"] - n["test"], n, "seed", "pool")
+        return Split(name, len(data), *draw_narrow(inside, experiment, rng))
+    everything = rng.permutation(len(data))
     if experiment.setting == "shift":
         assert data.domains is not None
         in_source = np.isin(data.domains[everything], own.source)
@@ -189,15 +194,6 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         _check(name, "in the source domains", len(first), n, "seed")
         _check(name, "in the other domains", len(rest), n, "val", "pool", "test")
         val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
-    elif experiment.setting == "narrow":
-        wanted = [data.classes.index(c) for c in own.target_classes]
-        in_target = everything[np.isin(data.labels[everything], wanted)]
-        _check(name, "of the target classes", len(in_target), n, "val", "test")
-        val, test, _ = np.split(in_target, np.cumsum([n["val"], n["test"]]))
-        # Drawn anew: of the order above, what comes first is not in the target.
-        rest = rng.permutation(np.setdiff1d(everything, np.concatenate([val, test])))
-        _check(name, "beside val and test", len(rest), n, "seed", "pool")
-        first, pool, _ = np.split(rest, np.cumsum([n["seed"], n["pool"]]))
     else:
         _check(name, "in all", len(data), n, "seed", "val", "pool", "test")
         sizes = [n["seed"], n["val"], n["pool"], n["test"]]
@@ -387,6 +383,9 @@ class _Checked:
 
     def embed(self, inputs: Inputs) -> Array:
         return self.posterior.embed(inputs)
+
+    def at_least(self, draws: int) -> "_Checked":
+        return replace(self, posterior=more_draws(self.posterior, draws))
 
     def _columns(self, name: str, values: Any, axes: str, n: int) -> Array:
         found: Array = checks.array(f"{name} of what {self.who} returns", values, axes)

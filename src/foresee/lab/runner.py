@@ -252,7 +252,10 @@ def _trial(job: Job, place: Place) -> _Trial:
             load = functools.partial(_loaded, place.home)
             sampler = own.sampler(job.experiment, pixels, load, device.type)
             method = methods.drawn_by(job.method, job.experiment, sampler)
-        machine = {"device": _device_name(place.device), "threads": place.threads}
+        machine: dict[str, Any] = {"device": _device_name(place.device), "threads": place.threads}
+        marks = {"in_target": task.in_target, "scrambled": task.scrambled}
+        if pool := {name: int(rows.sum()) for name, rows in marks.items() if rows is not None}:
+            machine["pool"] = pool
         with store.recording(
             place.out, job.experiment, method, job.seed, digest, **machine
         ) as recorder:
@@ -351,8 +354,9 @@ def _prepared(experiment: Experiment, seed: int, place: Place) -> tuple[Task, st
         split = _read_split(place.splits / name, images, experiment)
     _keep_split(place.out / name, split)
     if experiment.own is not None:
-        return own.task(images, split, experiment, place.device), _digest(split), pixels
-    task = data.task(images, split)
+        task = own.task(images, split, experiment, place.device)
+        return data.mark(task, images, split, experiment, seed), _digest(split), pixels
+    task = data.mark(data.task(images, split), images, split, experiment, seed)
     task = replace(
         task,
         seed=task.seed.to(place.device),

@@ -18,7 +18,7 @@ from foresee.posteriors.batching import BATCH
 from foresee.posteriors.sgmcmc import DivergedError
 from foresee.recipe import Recipe
 from foresee.training import Request, Training, alone
-from foresee.types import Array, Inputs, Posterior
+from foresee.types import Array, Inputs, Posterior, more_draws
 
 GPU_BATCH = 8192  # inputs that pass at once: a GPU is idle with fewer
 _SHORTEST = 1e-3  # of a chain's first steps: a target that bears no more is broken
@@ -39,6 +39,10 @@ class Fitted:
     def predict(self, inputs: Inputs) -> Array:
         """Probabilities of every draw [n t c]."""
         return self.draws.predict(inputs)
+
+    def at_least(self, draws: int) -> "Fitted":
+        """The same network with so many draws, where they can be made."""
+        return replace(self, draws=more_draws(self.draws, draws))
 
     def point(self, inputs: Inputs) -> Array:
         """Probabilities of the fitted network [n c]."""

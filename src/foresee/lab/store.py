@@ -234,9 +234,9 @@ def configuration(experiment: Experiment, method: Method, seed: int) -> dict[str
 
 def _values(experiment: Experiment) -> dict[str, Any]:
     values = {**asdict(experiment), "loss": plain(experiment.loss)}
-    if experiment.own is None:  # headers of the sets that are known by name have no such entry
-        del values["own"]
-    return values
+    # Headers have no entry for what an experiment does without.
+    without = [name for name in ("own", "target", "pool_noise") if not values[name]]
+    return {name: value for name, value in values.items() if name not in without}
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class _Plan:
 def _read_plan(path: Path) -> _Plan:
     values = lines.parse(path, lines.content(path)).values
     try:
-        plan = typed(_Plan, values[0] if values else {})
+        plan = typed(_Plan, _moved(values[0]) if values else {})
         for name in plan.seeds:
             _check_name(name)
         if plan.experiment.name != path.absolute().parent.name:
@@ -391,6 +391,7 @@ class _Header:
     python: str
     device: str = ""
     threads: int = 0
+    pool: dict[str, int] | None = None
     checksums: Literal["crc32"] = "crc32"
 
 
@@ -431,7 +432,7 @@ def _header(path: Path, values: dict[str, Any]) -> _Header:
     """The first line of a trial, in agreement with itself and with where it is."""
     try:
         known = {key: values[key] for key in _HEADER if key in values}
-        header = typed(_Header, known)
+        header = typed(_Header, _moved(known))
         method = msgspec.convert(header.method["name"], str)
         digest = _digest({key: values[key] for key in _CONFIGURATION})
     except _MISFITS as error:
@@ -445,6 +446,14 @@ def _header(path: Path, values: dict[str, Any]) -> _Header:
             f"{path} holds the trial {whose!r}: give it its own name back, or delete it"
         )
     return header
+
+
+def _moved(values: dict[str, Any]) -> dict[str, Any]:
+    """Read the target of older experiments, which only one's own data had, and named itself."""
+    match values.get("experiment"):
+        case {"own": {"target_classes": target, **own}, **others}:
+            return {**values, "experiment": {**others, "own": own, "target": target}}
+    return values
 
 
 def _digest(config: dict[str, Any]) -> str:

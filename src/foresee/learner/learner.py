@@ -30,7 +30,7 @@ from foresee.learner.why import gains
 from foresee.posteriors import point
 from foresee.recipe import Recipe
 from foresee.seeding import generator
-from foresee.strategies import GreedyConditioning
+from foresee.strategies import Default
 from foresee.strategies.priced import Priced
 from foresee.types import Inputs, Posterior, Strategy, View
 
@@ -84,7 +84,7 @@ class Learner:
         target_ids: likewise for ``target``, where labels are held out from it; by default
             "target/" and what it would be.
         seed: of everything random.
-        strategy: (view, size, rng) -> positions; by default `GreedyConditioning`.
+        strategy: (view, size, rng) -> positions; by default `foresee.Default`.
         classes: all labels there can be; by default those that were told.
         costs: the price of each label of the pool [n]: gain per price decides.
         holdout: the share of all points asked for that are drawn at random from the target, never
@@ -570,7 +570,7 @@ class Learner:
         self, view: View, some: NDArray[np.int64], size: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Positions in the view's pool, which are ``some`` of the whole."""
-        strategy = self.strategy or GreedyConditioning()
+        strategy = self.strategy or Default()
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))

@@ -37,7 +37,7 @@ from foresee.training import (
     stacked,
     unlabelled,
 )
-from foresee.types import Array, Inputs, Posterior
+from foresee.types import Array, Inputs, Posterior, more_draws
 
 # Fits labels 0 … classes − 1: (inputs, labels [l], rng, classes).
 Fit: TypeAlias = Callable[[Inputs, NDArray[np.int64], np.random.Generator, int], Posterior]
@@ -194,6 +194,10 @@ class Piped:
     def embed(self, inputs: Inputs) -> Array:
         """What the last step reads, if it is linear [n d]."""
         return self._map("embed", inputs)
+
+    def at_least(self, draws: int) -> "Piped":
+        """The same pipeline with so many draws of its last step, where they can be made."""
+        return Piped(self.before, more_draws(self.posterior, draws))
 
     def _map(self, method: str, inputs: Inputs) -> Array:
         function = getattr(self.posterior, method)

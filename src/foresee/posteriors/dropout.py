@@ -6,7 +6,7 @@ runs for many draws without running whole for each is in `split`.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -124,6 +124,10 @@ class McDropout:
     def embed(self, inputs: Inputs) -> Tensor:
         """What the last linear layer reads, dropout off [n d]."""
         return self._map(lambda x: penultimate(self.model, x), inputs)
+
+    def at_least(self, draws: int) -> "McDropout":
+        """The same thinned networks, and more where they are fewer than ``draws``."""
+        return self if draws <= self.draws else replace(self, draws=draws)
 
     def masks(self) -> dict[str, Tensor]:
         """Units that each draw keeps [t ...], by layer; known after the first `predict`."""

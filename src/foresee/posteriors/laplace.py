@@ -6,7 +6,8 @@ predictive draws anew for each batch of inputs.
 """
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -78,21 +79,30 @@ def laplace(
         approximation.optimize_prior_precision(method="marglik")
     else:
         approximation.prior_precision = prior_precision
-    generator = torch.Generator(x.device).manual_seed(seed)
-    weights = approximation.sample(draws, generator=generator).detach()
+
+    def sample(t: int) -> Tensor:
+        generator = torch.Generator(x.device).manual_seed(seed)
+        return approximation.sample(t, generator=generator).detach()
+
     if subset == "last_layer":
-        return LastLayer(trained, *_split(weights, layer), batch)
-    return Samples(trained, _by_name(weights, trained))
+        return LastLayer(
+            trained, *_split(sample(draws), layer), batch, lambda t: _split(sample(t), layer)
+        )
+    return Samples(trained, _by_name(sample(draws), trained))
 
 
 @dataclass(frozen=True)
 class LastLayer:
-    """Draws of the weights [t c d] and biases [t c] of the last linear layer of a network."""
+    """Draws of the weights [t c d] and biases [t c] of the last linear layer of a network.
+
+    ``redraw`` gives any number of them.
+    """
 
     model: nn.Module
     weight: Tensor
     bias: Tensor
     batch: int = BATCH
+    redraw: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def predict(self, inputs: Inputs) -> Tensor:
         """Probabilities of every draw [n t c]; the rest of the network runs once."""
@@ -103,6 +113,13 @@ class LastLayer:
 
         outputs = map_batches(draws, inputs, self.model, batch=self.batch)
         return probabilities(outputs, "logits")
+
+    def at_least(self, draws: int) -> "LastLayer":
+        """The same posterior, drawn anew where draws are fewer."""
+        if self.redraw is None or draws <= len(self.weight):
+            return self
+        weight, bias = self.redraw(draws)
+        return replace(self, weight=weight, bias=bias)
 
     def point(self, inputs: Inputs) -> Tensor:
         """Probabilities of the trained network [n c]."""

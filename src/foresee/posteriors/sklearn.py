@@ -9,7 +9,7 @@ batches. Arrays come out.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,18 +148,23 @@ def laplace_logistic(
         factor = np.linalg.cholesky(hessian.reshape(k * r, k * r))
     except np.linalg.LinAlgError as error:
         raise InputError("the data leave weights of model open: fit it with a smaller C") from error
-    rng = np.random.default_rng(seed)
-    noise = rng.standard_normal((k * r, draws))
-    steps = solve_triangular(factor.T, noise).T.reshape(draws, k, r)
-    weights = steps[..., : seen.shape[1]] @ seen.T
-    if len(x) < x.shape[1]:  # of what no input shows, the prior knows as much as before
-        unseen = rng.standard_normal(weights.shape) * model.C**0.5
-        weights += unseen - unseen @ seen @ seen.T
-    models = tuple(copy(model) for _ in steps)
-    for drawn, step, weight in zip(models, steps, weights, strict=True):
-        drawn.coef_ = model.coef_ + weight
-        drawn.intercept_ = model.intercept_ + (step[:, -1] if model.fit_intercept else 0)
-    return Members(models, classes, model)
+
+    def draw(t: int) -> tuple[Any, ...]:
+        _check_laplace(model, len(labels), t)
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal((k * r, t))
+        steps = solve_triangular(factor.T, noise).T.reshape(t, k, r)
+        weights = steps[..., : seen.shape[1]] @ seen.T
+        if len(x) < x.shape[1]:  # of what no input shows, the prior knows as much as before
+            unseen = rng.standard_normal(weights.shape) * model.C**0.5
+            weights += unseen - unseen @ seen @ seen.T
+        models = tuple(copy(model) for _ in steps)
+        for drawn, step, weight in zip(models, steps, weights, strict=True):
+            drawn.coef_ = model.coef_ + weight
+            drawn.intercept_ = model.intercept_ + (step[:, -1] if model.fit_intercept else 0)
+        return models
+
+    return Members(draw(draws), classes, model, draw)
 
 
 @dataclass(frozen=True)
@@ -216,11 +221,15 @@ class Forest:
 
 @dataclass(frozen=True)
 class Members:
-    """Fitted classifiers, each one posterior draw; ``whole``, if any, is their point model."""
+    """Fitted classifiers, each one posterior draw; ``whole``, if any, is their point model.
+
+    ``redraw``, if any, gives any number of them.
+    """
 
     models: tuple[Any, ...]
     classes: int | None = None
     whole: Any = None
+    redraw: Callable[[int], tuple[Any, ...]] | None = None
 
     def __post_init__(self) -> None:
         checks.n_draws(len(self.models))
@@ -229,6 +238,12 @@ class Members:
     def predict(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of every member [n t c]."""
         return map_rows(self._every, inputs)
+
+    def at_least(self, draws: int) -> "Members":
+        """The same posterior, drawn anew where draws are fewer."""
+        if self.redraw is None or draws <= len(self.models):
+            return self
+        return replace(self, models=self.redraw(draws))
 
     def point(self, inputs: Inputs) -> NDArray[np.float32]:
         """Probabilities of the model fitted to all labels, or the mean over members [n c]."""

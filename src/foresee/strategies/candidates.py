@@ -1,6 +1,7 @@
 """What every strategy starts from: the points to choose from, the targets, their predictions."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from foresee import arrays, checks, seeding
 from foresee.errors import InputError
-from foresee.types import Array, View
+from foresee.types import Array, View, more_draws
 
 # Bytes of pool predictions that are held at once.
 CHUNK = 64 << 20
@@ -88,6 +89,16 @@ def predict_in_chunks(
         yield probs
         start += len(probs)
         rows = max(1, budget // (probs.nbytes // len(probs)))
+
+
+def with_draws(view: View, draws: Callable[[int], int]) -> View:
+    """The view with at least ``draws(classes)`` draws, where its posterior can make them."""
+    if not hasattr(view.posterior, "at_least"):
+        return view
+    classes = predicted("posterior.predict(pool)", view.posterior.predict, view.pool[:1], 1).shape[
+        2
+    ]
+    return replace(view, posterior=more_draws(view.posterior, draws(classes)))
 
 
 def target_draws(

@@ -19,6 +19,7 @@ one before some picks and one after. Hence the plan:
     4. keep the picks up to the first one that any of them would have beaten
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +30,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee.errors import InputError
+from foresee import checks
+from foresee.errors import DrawsWarning, InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
     check_subsets,
@@ -37,6 +39,7 @@ from foresee.strategies.candidates import (
     gathered,
     pool_draws,
     target_draws,
+    with_draws,
 )
 from foresee.strategies.drawspace import Change, Labels, Survey, explained, target_gram
 from foresee.types import View
@@ -48,6 +51,10 @@ FEW = 1024
 # Picks of the longest run.
 STEPS = 64
 
+# Draws that a batch asks for, at least and at most.
+FEWEST_DRAWS, MOST_DRAWS = 300, 1000
+
+_NOISE, _NOISE_SHARE = 1e-3, 0.1  # at least, and for each direction and draw
 _SURVEYS = 4  # that cost less than those that a lazy batch needs
 _CACHED = 1 << 21  # entries of E that stay in the cache from pick to pick
 _AHEAD = 16  # picks that are made before the others are asked, or on a GPU before one waits
@@ -67,15 +74,23 @@ class GreedyConditioning:
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
             and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls
             by at most λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 40 classes) numbers.
-        noise: ε, the share of a label's variance that is error. A second copy of a point whose
-            label is certain given the draw is worth ε/2 of the first, and is taken only where
-            nothing else is worth more.
+        noise: ε, the share of a label's variance that is error; None follows from the draws, below.
+            A second copy of a point whose label is certain given the draw is worth ε/2 of the
+            first, and is taken only where nothing else is worth more.
+        draws: a posterior that can draw more, such as `mc_dropout`, is asked for so many; None
+            follows from the batch, below.
 
-    The noise also says what happens when the batch has exhausted the draws, whose rank is below t:
-    W does not vanish but tends to ε (Σ EᵀE)⁻¹, summed over the batch, and the picks go on as an
-    experiment designed to keep tr(SW) small (A-optimality). Starting anew from W = I instead
-    repeats what is known: on digits that was no better than chance, and this was. Equal scores are
-    ordered at random.
+    t draws span t − 1 directions, and a label can use up c − 1 of them. So a batch asks for as many
+    draws as its labels have directions, `directions`, but for no fewer than 300, below which scores
+    are chance, and for no more than 1000, beyond which they cost more than they tell. If the draws
+    are fewer still, what they say about many labels at once is half chance, and ε grows: it is
+    0.1 · directions / t, and at least 0.001 (docs/theory.md has the experiments).
+
+    The noise also says what happens when the batch has exhausted the draws, of which a
+    `foresee.DrawsWarning` warns: W does not vanish but tends to ε (Σ EᵀE)⁻¹, summed over the batch,
+    and the picks go on as an experiment designed to keep tr(SW) small (A-optimality). Starting anew
+    from W = I instead repeats what is known: on digits that was no better than chance, and this
+    was. Equal scores are ordered at random.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)
@@ -86,21 +101,34 @@ class GreedyConditioning:
     candidates: int | None = None
     targets: int | None = None
     classes: int = 16
-    noise: float = 1e-3
+    noise: float | None = None
+    draws: int | None = None
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
         if self.classes < 2:
             raise InputError(f"classes must be at least 2, got {self.classes}")
-        if not 1e-4 <= self.noise < np.inf:
+        if self.noise is not None and not 1e-4 <= self.noise < np.inf:
             raise InputError(
                 f"noise must be at least 1e-4, below which float32 would decide; got {self.noise}"
             )
+        if self.draws is not None:
+            checks.n_draws(self.draws)
+
+    def directions(self, size: int, classes: int) -> int:
+        """How many directions of the draws the labels of a batch can use up.
+
+        >>> GreedyConditioning().directions(size=80, classes=10)
+        720
+        """
+        return size * (min(classes, self.classes) - 1)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         order = draw_candidates(view, size, self.candidates, rng)
+        view = with_draws(view, lambda classes: self.enough_draws(size, classes))
         val = target_draws(view, self.targets, rng)
+        noise = self.enough_noise(size, *val.shape[1:])
         with tiled.full_precision():
             S = target_gram(val)
         whole: list[Tensor] = []  # MEBL with all classes told apart, of each chunk [k]
@@ -111,10 +139,30 @@ class GreedyConditioning:
                     whole.append(_mebl(probs, S))
                 yield explained(coarsened(probs, self.classes))
 
-        labels = Labels(gathered(rows(), len(order)), S, self.noise)
+        labels = Labels(gathered(rows(), len(order)), S, noise)
         first = torch.cat(whole).argmax(0, keepdim=True) if whole else None
         with tiled.full_precision():
             return order[_select(labels, size, first)]
+
+    def enough_draws(self, size: int, classes: int) -> int:
+        """How many draws a batch asks for."""
+        if self.draws is not None:
+            return self.draws
+        return min(max(self.directions(size, classes), FEWEST_DRAWS), MOST_DRAWS)
+
+    def enough_noise(self, size: int, draws: int, classes: int) -> float:
+        """How much noise a batch needs for its draws; warns where it can use them up."""
+        directions = self.directions(size, classes)
+        noise = max(_NOISE, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
+        if directions > draws:
+            warnings.warn(
+                f"the labels of {size} points can use up {directions} directions, and there are "
+                f"{draws} draws: the last picks are spread by the noise, {noise:.3g}; ask for "
+                "fewer points, or take a posterior of more draws",
+                DrawsWarning,
+                stacklevel=3,
+            )
+        return noise
 
 
 def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t k"]:

@@ -15,9 +15,15 @@ from torch import Tensor
 from foresee import arrays
 from foresee.errors import InputError
 from foresee.kernels import tiled
-from foresee.strategies.candidates import draw_candidates, gathered, pool_draws, target_draws
+from foresee.strategies.candidates import (
+    draw_candidates,
+    gathered,
+    pool_draws,
+    target_draws,
+    with_draws,
+)
 from foresee.strategies.drawspace import Labels, explained, target_gram
-from foresee.strategies.greedy import coarsened
+from foresee.strategies.greedy import GreedyConditioning, coarsened
 from foresee.types import View
 
 
@@ -41,7 +47,7 @@ class Priced:
 
     costs: NDArray[np.float64]
     classes: int = 16
-    noise: float = 1e-3
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         costs = np.asarray(arrays.numpy(self.costs, "costs"), np.float64)
@@ -57,14 +63,17 @@ class Priced:
                 f"costs must be one for each of the {len(order)} points of the pool, got "
                 f"{len(self.costs)}"
             )
+        rule = GreedyConditioning(classes=self.classes, noise=self.noise)
+        view = with_draws(view, lambda classes: rule.enough_draws(size, classes))
         val = target_draws(view, None, rng)
+        noise = rule.enough_noise(size, *val.shape[1:])
 
         def rows() -> Iterator[Float[Tensor, "k c t"]]:
             for probs in pool_draws(view, order, val):
                 yield explained(coarsened(probs.double(), self.classes))
 
         with tiled.full_precision():
-            labels = Labels(gathered(rows(), len(order)), target_gram(val), self.noise)
+            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise)
             return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
 
 

@@ -12,7 +12,7 @@ from foresee.lab.data.cifar import cifar10, cifar100
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import download, instructions, known
 from foresee.lab.data.small import digits, fashionmnist, mnist, svhn
-from foresee.lab.data.splits import Split, split, task
+from foresee.lab.data.splits import Split, mark, pool_share, split, task
 from foresee.lab.data.wilds import LAYOUTS, load_wilds, wilds_bytes
 
 __all__ = [
@@ -23,6 +23,8 @@ __all__ = [
     "download",
     "instructions",
     "load",
+    "mark",
+    "pool_share",
     "split",
     "task",
 ]

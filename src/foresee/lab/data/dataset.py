@@ -19,6 +19,7 @@ class Images:
         classes: the names of the classes.
         source: bool [n], the rows of the source domain where the set's own metadata tells domains
             apart; without it the source of a shift are the darkest images.
+        domains: the domain of each row [n], where they are told apart.
 
     >>> Images("toy", np.zeros((2, 3, 8, 8), np.uint8), np.array([0, 1]), ("cat", "dog")).classes
     ('cat', 'dog')
@@ -29,6 +30,7 @@ class Images:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     source: NDArray[np.bool_] | None = None
+    domains: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.labels)
@@ -53,6 +55,10 @@ class Images:
             raise InputError(
                 f"source must be booleans [n] with n = {n}, got {self.source.dtype} "
                 f"{list(self.source.shape)}"
+            )
+        if self.domains is not None and self.domains.shape != self.labels.shape:
+            raise InputError(
+                f"domains must be names [n] with n = {n}, got {list(self.domains.shape)}"
             )
 
     def __len__(self) -> int:

@@ -1,9 +1,10 @@
 """Which images an experiment uses for what, as the paper draws them, and the task they make."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,11 +17,12 @@ from foresee.files import write
 from foresee.lab.data.dataset import Images
 from foresee.lab.experiment import Experiment
 from foresee.seeding import generator
-from foresee.types import Task
+from foresee.types import Inputs, Task
 
 PARTS = ("seed", "val", "pool", "test")
 _CHUNK = 64 << 20  # bytes of images looked at at once
 _CONTENT: Any = dict[str, str | int | list[int]]
+_Rows: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,8 @@ def split(images: Images, experiment: Experiment, seed: int) -> Split:
 
     Without shift all four are drawn from all images. With shift the seed set comes from the source:
     random rows of it where the data set knows its own, else the n_seed darkest images; the other
-    three come from the target, which is all the rest.
+    three come from the target, which is all the rest. If the target is narrow, the validation and
+    test sets come from its classes or domains, and the seed set and the pool from all images left.
 
     >>> from foresee.lab import data, paper
     >>> split(data.load("digits"), paper.experiment("digits", shift=True), seed=0).seed.shape
@@ -109,6 +112,12 @@ def split(images: Images, experiment: Experiment, seed: int) -> Split:
     if min(n_seed, *rest) < 0:
         raise InputError(f"sizes must not be negative, got n_seed = {n_seed} and {rest}")
     everything = np.arange(len(images))
+    if experiment.target:
+        inside = in_target(experiment.target, images)
+        wanted = experiment.n_val + experiment.n_test
+        _check_enough(images, experiment, int(inside.sum()), wanted, " in the target")
+        _check_enough(images, experiment, len(images), n_seed + sum(rest), "")
+        return Split(images.name, len(images), *draw_narrow(inside, experiment, rng))
     if not experiment.shift:
         _check_enough(images, experiment, len(images), n_seed + sum(rest), "")
         first, target = np.split(rng.permutation(everything), [n_seed])
@@ -124,6 +133,98 @@ def split(images: Images, experiment: Experiment, seed: int) -> Split:
         target = rng.permutation(np.setdiff1d(everything, first))
     val, pool, test, _ = np.split(target, np.cumsum(rest))
     return Split(images.name, len(images), first, val, pool, test)
+
+
+class _Labelled(Protocol):
+    """What `Images` and data that people bring have in common."""
+
+    @property
+    def labels(self) -> _Rows: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def domains(self) -> NDArray[Any] | None: ...
+
+
+def in_target(names: Sequence[str], data: _Labelled) -> NDArray[np.bool_]:
+    """Which rows [n] are of the target's classes or, if no classes have these names, domains.
+
+    >>> from foresee.lab import data
+    >>> in_target(["3", "5", "8", "9"], data.load("digits"))[:6]
+    array([False, False, False,  True, False,  True])
+    """
+    if set(names) <= set(data.classes):
+        return np.isin(data.labels, [data.classes.index(name) for name in names])
+    if data.domains is None or not set(names) <= set(data.domains.tolist()):
+        raise InputError(
+            f"target must name classes or domains of the data, got {', '.join(names)}: the classes "
+            f"are {', '.join(data.classes[:12])}{', …' if len(data.classes) > 12 else ''}"
+        )
+    return np.isin(data.domains, names)
+
+
+def draw_narrow(
+    inside: NDArray[np.bool_], experiment: Experiment, rng: np.random.Generator
+) -> tuple[_Rows, _Rows, _Rows, _Rows]:
+    """Draw seed, validation, pool and test sets where only some rows are ``inside`` the target."""
+    everything = rng.permutation(len(inside))
+    n_val, n_test = experiment.n_val, experiment.n_test
+    val, test, _ = np.split(everything[inside[everything]], [n_val, n_val + n_test])
+    # Drawn anew: of the order above, what comes first is not in the target.
+    rest = rng.permutation(np.setdiff1d(everything, np.concatenate([val, test])))
+    seed, pool, _ = np.split(rest, np.cumsum([experiment.n_seed, experiment.n_pool]))
+    return seed, val, pool, test
+
+
+def pool_share(data: _Labelled, experiment: Experiment) -> float:
+    """The target's expected share of the pool, before noise.
+
+    >>> from foresee.lab import data, paper
+    >>> round(pool_share(data.load("digits"), paper.experiment("digits", narrow=True)), 3)
+    0.169
+    """
+    taken = experiment.n_val + experiment.n_test
+    inside = in_target(experiment.target, data)
+    return (int(inside.sum()) - taken) / (len(inside) - taken)
+
+
+def mark(task: Task, data: _Labelled, split: Split, experiment: Experiment, seed: int) -> Task:
+    """Scramble the pool's share of noise, and note which of the pool are that or in the target.
+
+    Args:
+        task: of these data, split so.
+        data: what ``split`` was drawn from.
+        split: tells which rows are the pool.
+        experiment: says what the target is, and how much of the pool is noise.
+        seed: decides which images are scrambled, and how.
+
+    Returns:
+        The task. A scrambled image has its pixels in another place, all channels together; it is
+        not in the target any more, whatever its label.
+    """
+    if experiment.pool_noise:
+        rng = generator(seed, "pool noise")
+        n = len(split.pool)
+        scrambled = np.zeros(n, np.bool_)
+        scrambled[rng.permutation(n)[: round(experiment.pool_noise * n)]] = True
+        pool = _scrambled(task.pool, np.flatnonzero(scrambled), rng)
+        task = replace(task, pool=pool, scrambled=scrambled)
+    if experiment.target:
+        inside = in_target(experiment.target, data)[split.pool]
+        if task.scrambled is not None:
+            inside &= ~task.scrambled
+        task = replace(task, in_target=inside)
+    return task
+
+
+def _scrambled(pool: Inputs, rows: _Rows, rng: np.random.Generator) -> Inputs:
+    """Permute the pixels of some images [n channels height width], each in its own way."""
+    shape = pool.shape
+    flat = pool.reshape(*shape[:2], -1)
+    flat = flat.clone() if isinstance(flat, Tensor) else flat.copy()
+    for row in rows:
+        flat[row] = flat[row][:, rng.permutation(flat.shape[2])]
+    return flat.reshape(shape)
 
 
 def task(images: Images, split: Split) -> Task:

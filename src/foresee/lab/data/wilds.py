@@ -80,7 +80,7 @@ class _Table(NamedTuple):
     images: list[str]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
-    source: NDArray[np.bool_]
+    domains: NDArray[np.str_]
     md5: str
 
 
@@ -100,7 +100,8 @@ def load_wilds(
 
     if not is_ready(file, shape, stamp):
         decode(file, folder, table.images, shape, stamp, where, advance)
-    return Images(name, open_array(file), table.labels, table.classes, table.source)
+    source = np.isin(table.domains, layout.source)
+    return Images(name, open_array(file), table.labels, table.classes, source, table.domains)
 
 
 def wilds_bytes(name: str, root: Path | None, cache: Path | None) -> int:
@@ -124,7 +125,7 @@ def _read(name: str, folder: Path) -> _Table:
     path = folder / layout.metadata
     in_path = {field for _, field, _, _ in string.Formatter().parse(layout.image) if field}
     columns = sorted(in_path - {"row"} | {layout.label, layout.domain})
-    images, answers, source = [], [], []
+    images, answers, domains = [], [], []
     for row, fields in enumerate(_columns(path, columns)):
         values = dict(zip(columns, fields, strict=True))
         domain, answer = values[layout.domain], values[layout.label]
@@ -136,7 +137,7 @@ def _read(name: str, folder: Path) -> _Table:
             )
         images.append(layout.image.format(row=row, **values))
         answers.append(answer)
-        source.append(domain in layout.source)
+        domains.append(domain)
     if not images:
         raise InputError(f"{path} lists no images: get it again")
     classes, number = _classes(name, folder, set(answers))
@@ -149,7 +150,7 @@ def _read(name: str, folder: Path) -> _Table:
     labels = np.array([number[answer] for answer in answers], np.int64)
     with open(path, "rb") as file:
         md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    return _Table(images, labels, classes, np.array(source, np.bool_), md5)
+    return _Table(images, labels, classes, np.array(domains), md5)
 
 
 def _columns(path: Path, names: list[str]) -> Iterator[list[str]]:

@@ -55,6 +55,8 @@ def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
     return [
         *([Caution(gone, see="left-out")] if left_out else []),
         *_about_training(studies),
+        *_about_noise(studies),
+        *_about_draws(studies),
         *_about_seeds(studies),
         *_about_gaps(studies, methods),
         *_about_health(studies),
@@ -78,6 +80,27 @@ def _about_training(studies: Sequence[Study]) -> Iterator[Caution]:
         yield Caution(f"The network is {network}{where}: levels differ.")
 
 
+def _about_noise(studies: Sequence[Study]) -> Iterator[Caution]:
+    def said(study: Study) -> str:
+        noise = study.experiment.pool_noise
+        return words.part(noise) if noise else ""
+
+    for part, where in _places(studies, said):
+        yield Caution(f"Scrambled images are {part} of the pool{where}; they teach nothing.")
+
+
+def _about_draws(studies: Sequence[Study]) -> Iterator[Caution]:
+    def said(study: Study) -> str:
+        trials = [t for t in study.all if any(round_.exhausted for round_ in t.rounds)]
+        return " and ".join(dict.fromkeys(trial.method for trial in trials))
+
+    for names, where in _places(studies, said):
+        yield Caution(
+            f"{names} chose batches{where} whose labels can use up the draws: their last picks are "
+            "spread by noise."
+        )
+
+
 def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterator[tuple[str, str]]:
     """Gather the studies of which the same is said; where it is all of them, name none."""
     groups: dict[str, list[str]] = defaultdict(list)
@@ -91,6 +114,8 @@ def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterat
 def _other_network(study: Study) -> str:
     """Name the network beside that of the paper; nothing where they agree or the paper has none."""
     ours = study.experiment
+    if ours.setting == "narrow" or ours.pool_noise:
+        return ""
     for theirs in EXPERIMENTS:
         same = (theirs.dataset.lower(), theirs.shift) == (ours.dataset.lower(), ours.shift)
         if same and theirs.network != ours.network:

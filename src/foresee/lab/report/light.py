@@ -9,15 +9,19 @@ from foresee.errors import InputError
 from foresee.lab import store
 from foresee.lab.store import Trial
 
+NOTED = ("in_target", "scrambled")
+
 
 @dataclass(frozen=True)
 class Light(Trial):
     """A trial without its picks and labels, which can be millions: how often it bought a class.
 
-    A round that chose keeps one pick.
+    A round that chose keeps one pick. ``shares`` of all picks are those of `Round` that were noted:
+    "in_target", "scrambled".
     """
 
     bought: Mapping[int, int]
+    shares: Mapping[str, float]
 
 
 def light(trial: Trial) -> Light:
@@ -29,7 +33,15 @@ def light(trial: Trial) -> Light:
         bought.update(round_.labels)
     rounds = tuple(replace(r, picks=r.picks[:1], labels=()) for r in trial.rounds)
     kept = {part.name: getattr(trial, part.name) for part in fields(Trial)}
-    return Light(**{**kept, "rounds": rounds, "bought": bought})
+    shares = {key: share for key in NOTED if (share := _share(trial, key)) is not None}
+    return Light(**{**kept, "rounds": rounds, "bought": bought, "shares": shares})
+
+
+def _share(trial: Trial, key: str) -> float | None:
+    """What share of all picks a trial notes as such; None where it does not."""
+    parts = [(len(r.picks), share) for r in trial.rounds if (share := getattr(r, key)) is not None]
+    picked = sum(number for number, _ in parts)
+    return sum(number * share for number, share in parts) / picked if picked else None
 
 
 def read(folder: Path, only: str) -> tuple[list[Light], list[InputError]]:

@@ -25,12 +25,16 @@ class Metric(NamedTuple):
 ACCURACY = Metric("accuracy", "Accuracy", higher_is_better=True, unit="%")
 GAIN = Metric("gain", "Accuracy above Random", higher_is_better=True, unit="points")
 COST = Metric("cost", "Cost")
+IN_TARGET = Metric("in_target", "Labels bought in the target", higher_is_better=True, unit="%")
+SCRAMBLED = Metric("scrambled", "Labels bought of noise", unit="%")
 METRICS = (
     ACCURACY,
     Metric("log_loss", "Log loss"),
     Metric("brier", "Brier loss"),
     Metric("calibration_error", "Calibration error", unit="%"),
     COST,
+    IN_TARGET,
+    SCRAMBLED,
 )
 PROMISED = Metric("promise", "Expected fall of the Brier loss by the next batch")
 REMAINING = Metric("promise_pool", "Expected remaining fall of the Brier loss")

@@ -72,6 +72,7 @@ def _templates() -> Environment:
     )
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     made.globals.update({module.__name__.rpartition(".")[2]: module for module in _ASKED})
+    made.globals["zip"] = zip
     made.globals["file"] = lambda name: loader.get_source(made, name)[0]
     return made
 

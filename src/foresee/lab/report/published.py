@@ -4,6 +4,7 @@ import csv
 from functools import cache
 from importlib.resources import files
 
+from foresee.lab.experiment import Experiment
 from foresee.lab.report.statistics import Auc
 
 
@@ -17,6 +18,13 @@ def aucs() -> dict[tuple[str, bool, str], Auc]:
         for row in _rows()
         if row["mean_auc"]  # BADGE did not finish everywhere
     }
+
+
+def auc(experiment: Experiment, method: str) -> Auc | None:
+    """The paper's figure for an experiment; none of settings that it does not have."""
+    if experiment.setting == "narrow" or experiment.pool_noise:
+        return None
+    return aucs().get((experiment.dataset.lower(), experiment.shift, method))
 
 
 def order(column: str) -> list[str]:

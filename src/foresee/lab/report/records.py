@@ -22,7 +22,7 @@ _UNKNOWN = Auc(math.nan, math.nan)
 
 
 def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
-    """Every table by file name; that of costs only where costs were counted."""
+    """Every table by file name; those of costs and of targets only where they have rows."""
     who = ("experiment", "dataset", "shift", "method")
     auc = (*who, "seeds", "mean_auc", "std_auc", "paper_mean_auc", "paper_std_auc")
     per_method = ("experiment", "method")
@@ -30,6 +30,10 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
     tables: dict[str, tuple[Sequence[str], Iterable[Row]]] = {
         "auc.csv": (auc, _each(found, _aucs)),
         "cost.csv": ((*who, "seeds", "mean_cost", "std_cost"), _each(found, _costs)),
+        "target.csv": (
+            (*per_method, "share", "seeds", "mean", "std", "of_pool"),
+            _each(found, _noted),
+        ),
         "win_tie_loss.csv": (
             ("rule", "method", "against", "wins", "ties", "losses"),
             _wtl(tallies),
@@ -57,8 +61,9 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
         ),
     }
     texts = {name: _text(columns, rows) for name, (columns, rows) in tables.items()}
-    if texts["cost.csv"].count("\n") == 1:
-        del texts["cost.csv"]
+    for name in ("cost.csv", "target.csv"):
+        if texts[name].count("\n") == 1:
+            del texts[name]
     return texts
 
 
@@ -71,7 +76,7 @@ def _each(found: Sequence[Study], rows: Callable[[Study], Iterator[Row]]) -> Ite
 def _aucs(study: Study) -> Iterator[Row]:
     setup = study.experiment
     for method, auc in study.mean_areas.items():
-        theirs = published.aucs().get((setup.dataset.lower(), setup.shift, method), _UNKNOWN)
+        theirs = published.auc(setup, method) or _UNKNOWN
         spread = (100 * auc.mean, 100 * auc.std)
         yield setup.dataset, _shift(study), method, len(study.areas[method]), *spread, *theirs
 
@@ -83,6 +88,13 @@ def _costs(study: Study) -> Iterator[Row]:
 
 def _shift(study: Study) -> str:
     return "none" if study.experiment.setting == "noshift" else study.experiment.setting
+
+
+def _noted(study: Study) -> Iterator[Row]:
+    for metric, by_method in study.noted.items():
+        for method, share in by_method.items():
+            seeds = sum(metric.key in trial.shares for trial in study.trials[method])
+            yield method, metric.key, seeds, *share, study.of_pool(metric)
 
 
 def _wtl(tallies: Tallies) -> Iterator[Row]:

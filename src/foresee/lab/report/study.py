@@ -1,6 +1,7 @@
 """Trials grouped by experiment, and every quantity of an experiment, computed once."""
 
 import io
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,9 +14,18 @@ from PIL import Image
 
 from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Round
-from foresee.lab.report import health, measures, published, statistics
-from foresee.lab.report.light import Light, light
-from foresee.lab.report.measures import ACCURACY, COST, GAIN, METRICS, PROMISED, REMAINING
+from foresee.lab.report import health, measures, published, statistics, words
+from foresee.lab.report.light import NOTED, Light, light
+from foresee.lab.report.measures import (
+    ACCURACY,
+    COST,
+    GAIN,
+    IN_TARGET,
+    METRICS,
+    PROMISED,
+    REMAINING,
+    SCRAMBLED,
+)
 from foresee.lab.store import Skip, Trial, refuse
 
 _CLASSES = 100_000
@@ -49,8 +59,10 @@ class Study:
 
     @property
     def setting(self) -> str:
-        """Whether the seed set is another than the target, or the pool wider."""
-        return "no shift" if self.experiment.setting == "noshift" else self.experiment.setting
+        """Whether the seed set is another than the target, or the pool wider, and its noise."""
+        setting, noise = self.experiment.setting, self.experiment.pool_noise
+        told = f", {words.part(noise)} noise" if noise else ""
+        return ("no shift" if setting == "noshift" else setting) + told
 
     @cached_property
     def all(self) -> list[Light]:
@@ -141,6 +153,25 @@ class Study:
     def effective_classes(self) -> dict[str, float]:
         """How many equally frequent classes would be as diverse as those picked."""
         return {m: statistics.effective_classes(counts) for m, counts in self.picked.items()}
+
+    @cached_property
+    def noted(self) -> dict[measures.Metric, dict[str, statistics.Auc]]:
+        """Shares of all labels bought, by method: in the target, and of noise, where noted."""
+        found = {
+            metric: {
+                method: statistics.mean_std(shares)
+                for method, trials in self.trials.items()
+                if (shares := [t.shares[metric.key] for t in trials if metric.key in t.shares])
+            }
+            for metric in (IN_TARGET, SCRAMBLED)
+        }
+        return {metric: by_method for metric, by_method in found.items() if by_method}
+
+    def of_pool(self, metric: measures.Metric) -> float:
+        """The same share of the pool, mean over seeds; NaN where no header has it."""
+        noted = (trial.header.get("pool") or {} for trial in self.all)
+        counts = [pool[metric.key] for pool in noted if metric.key in pool]
+        return sum(counts) / (len(counts) * self.experiment.n_pool) if counts else math.nan
 
     @cached_property
     def promises(self) -> dict[str, list[measures.Kept]]:
@@ -255,6 +286,11 @@ def _flaw(trial: Light) -> str:
         return "its labelled set does not grow"
     if any(r.accuracy < 0 or r.accuracy > 1 for r in trial.rounds):
         return "an accuracy is not between 0 and 1"
+    noted = [getattr(r, key) for r in trial.rounds for key in NOTED]
+    if not all(0 <= share <= 1 for share in noted if share is not None):
+        return "a share is not between 0 and 1"
+    if not all(0 <= n <= setup.n_pool for n in (trial.header.get("pool") or {}).values()):
+        return "more of its pool is noted than there is"
     if not all(0 <= spent < _SIZE for r in trial.rounds for _, spent in r.seconds):
         return "its seconds are negative or beyond all bounds"
     return ""

@@ -49,12 +49,12 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
     what = "AUC × 100, mean ± sd over seeds, the paper's under ours"
     auc = [
         _auc(group, names, f"{what}, {caption}", with_paper=True)
-        for shift, caption in ((False, "no shift"), (True, "shift"))
-        if (group := [study for study in found if study.experiment.shift is shift])
+        for caption, group in by_setting(found).items()
     ]
     tables = {
         "auc.tex": auc,
         "cost.tex": [_cost(found, names)],
+        "target.tex": [_noted(found)],
         "win_tie_loss.tex": list(_win_tie_loss(tallies)),
         "saturation.tex": [_saturation(found, names)],
         "time.tex": [_time(found)],
@@ -62,6 +62,13 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
         "health.tex": [_health(found)],
     }
     return {name: _tex(some) for name, some in tables.items() if any(table.rows for table in some)}
+
+
+def by_setting(found: Sequence[Study]) -> dict[str, list[Study]]:
+    """The studies of each setting that some are of, with what it is called."""
+    captions = {"noshift": "no shift", "shift": "shift", "narrow": "narrow target"}
+    groups = {c: [s for s in found if s.experiment.setting == key] for key, c in captions.items()}
+    return {caption: group for caption, group in groups.items() if group}
 
 
 def moved_text(share: list[float], usual: list[float]) -> str:
@@ -90,8 +97,7 @@ def _auc(
             for name, a in study.mean_areas.items()
         }
         rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
-        where = (study.experiment.dataset.lower(), study.experiment.shift)
-        theirs = [published.aucs().get((*where, name)) for name in names if with_paper]
+        theirs = [published.auc(study.experiment, name) for name in names if with_paper]
         if any(theirs):
             cells = (words.plus_minus(*auc) if auc else words.ABSENT for auc in theirs)
             rows.append(("in the paper", *cells))
@@ -106,6 +112,21 @@ def _cost(found: Sequence[Study], names: Sequence[str]) -> Table:
     return Table(
         "mean cost over the labels bought, mean ± sd over seeds", ("Experiment", *names), rows
     )
+
+
+def _noted(found: Sequence[Study]) -> Table:
+    """Shares of the labels bought that are in the target or noise: all, first and last batch."""
+    rows = []
+    for study in found:
+        for metric, by_method in study.noted.items():
+            for name, share in by_method.items():
+                batches = study.curves[metric][name].mean
+                parts = (study.of_pool(metric), batches[0], batches[-1])
+                cells = (words.percent(part, 1) for part in parts)
+                all_ = words.plus_minus(100 * share.mean, 100 * share.std, 1)
+                rows.append((study.title, name, metric.label, all_, *cells))
+    columns = ("Experiment", "Method", "Share", "All, %", "Of the pool", "First", "Last")
+    return Table("shares of the labels bought, all and by batch", columns, rows, names=3)
 
 
 def _win_tie_loss(tallies: Tallies) -> Iterable[Table]:

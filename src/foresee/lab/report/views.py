@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from foresee.lab.report import caveats, published, words
-from foresee.lab.report.measures import ACCURACY, STAGES
+from foresee.lab.report.measures import ACCURACY, IN_TARGET, STAGES, Metric
 from foresee.lab.report.statistics import Auc, Tally, verdict
 from foresee.lab.report.study import Picture, Study
 
@@ -21,8 +21,7 @@ def devices(study: Study) -> str:
 
 def paper_auc(study: Study, method: str) -> Auc | None:
     """The paper's own figure, in per cent."""
-    setup = study.experiment
-    return published.aucs().get((setup.dataset.lower(), setup.shift, method))
+    return published.auc(study.experiment, method)
 
 
 def leaders(row: Mapping[str, Auc]) -> set[str]:
@@ -49,6 +48,7 @@ def about(study: Study) -> str:
     bought = f"{setup.rounds} × {words.count(setup.n_query)}"
     parts = (
         f"{setup.classes} classes",
+        f"target: {words.few(setup.target)}" if setup.target else "",
         f"{words.count(setup.n_seed)} labels, then {bought} of {words.count(setup.n_pool)}",
         words.some(len(study.seeds), "seed"),
         ", ".join(filter(None, (setup.network, caveats.shortened(study)))),
@@ -67,6 +67,25 @@ def seeds_note(study: Study) -> str:
     how = ", as many as have come so far at each point" if uneven else ""
     seeds = "1 seed" if max(numbers) == 1 else f"Mean over {words.span(numbers)} seeds{how}"
     return f"{seeds}.{band}"
+
+
+def noted(study: Study, metric: Metric) -> str:
+    """Say who bought most of what counts, or of noise, and who least, beside its share of all."""
+    shares = study.noted[metric]
+    least, most = (f(shares, key=lambda m: shares[m].mean) for f in (min, max))
+    whole = words.percent(study.of_pool(metric), 1)
+    what = "in the target" if metric is IN_TARGET else "scrambled and teaches nothing"
+    first, last = (most, least) if metric.higher_is_better else (least, most)
+    told = f"{whole} of the pool is {what}; so is {words.percent(shares[first].mean, 1)} of what "
+    told += f"{first} bought"
+    if first != last:
+        told += f", {words.percent(shares[last].mean, 1)} of what {last} bought"
+    return f"{told}. Each point is one batch."
+
+
+def batches(study: Study, metric: Metric) -> list[int]:
+    """The labelled-set sizes at which some method chose."""
+    return sorted({n for curve in study.curves[metric].values() for n in curve.n_labelled})
 
 
 def fewest(labels: Mapping[str, float]) -> float:

@@ -1,7 +1,7 @@
 """Numbers and lists as people read them."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 ABSENT = "–"
@@ -89,6 +89,17 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in runs)
+
+
+def few(names: Sequence[str], most: int = 6) -> str:
+    """Name some, and say how many more there are.
+
+    >>> few(["a", "b"]), few("abcdefgh", most=3)
+    ('a, b', 'a, b, c and 5 more')
+    """
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def span(numbers: Collection[float]) -> str:

@@ -1,0 +1,179 @@
+"""The experiments of `results/`: what is run, in the order in which it is worth most, and reports.
+
+    unpack RUNS    the committed rounds, to go on from
+    run RUNS       --data DIR --device cuda --processes 16 --minutes 9
+    status RUNS    what is left, and how long that takes
+    pack RUNS      RUNS/PART into results/PART/runs.tar.xz
+    report         results/PART/report, from what is packed
+
+Every part is a folder of its own in RUNS, and resumes; ``--parts`` picks some of them. A process
+runs all methods of a seed side by side, so that their first rounds are trained once; many processes
+share a GPU best under MPS. What is stopped by ``--minutes`` loses no finished round.
+"""
+
+import argparse
+import io
+import multiprocessing
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from foresee.lab import live, paper, runner, store
+from foresee.lab.experiment import Experiment, noisy
+from foresee.lab.methods import METHODS, group
+
+HERE = Path(__file__).parent
+SETTINGS: tuple[dict[str, bool], ...] = ({}, {"shift": True}, {"narrow": True})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Experiments, the methods that run on them, and for how many seeds."""
+
+    experiments: Sequence[Experiment]
+    methods: Sequence[str]
+    seeds: int
+
+    def groups(self) -> Iterator[list[runner.Job]]:
+        """All methods of one seed of one experiment, seed by seed."""
+        for seed in range(self.seeds):
+            for experiment in self.experiments:
+                yield runner.plan([experiment], self.methods, [seed])
+
+
+def settings(dataset: str, budget: float = 1.0, network: Any = None) -> list[Experiment]:
+    """A data set without shift, with shift, and with a narrow target."""
+    return [paper.experiment(dataset, budget=budget, network=network, **s) for s in SETTINGS]
+
+
+# Of the default and of those it must not lose to; then of all others.
+MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
+OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
+_SMALL = settings("mnist", 0.015, "small_cnn")
+
+# The first plans of a part are worth most.
+PARTS: dict[str, tuple[Plan, ...]] = {
+    # The default was chosen on digits; a small network on MNIST confirms it, or does not.
+    "mnist-small": (
+        Plan(_SMALL, MAIN, 10),
+        Plan([noisy(e, 0.2) for e in _SMALL], MAIN, 10),
+        Plan(_SMALL, OTHERS, 5),
+    ),
+    "digits": (
+        Plan(settings("digits"), MAIN, 10),
+        Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, 10),
+        Plan(settings("digits"), OTHERS, 10),
+    ),
+}
+
+
+def run(names: Sequence[str], runs: Path, place: runner.Place, processes: int, end: float) -> None:
+    """Run what is left of these parts until the time is over."""
+    work = []
+    for name in names:
+        for plan in PARTS[name]:
+            out = replace(place, out=runs / name)
+            for jobs in plan.groups():
+                runner.keep_plan(jobs, out.out)
+                if any(live.standing(job, out.out).left for job in jobs):
+                    work.append((jobs, out))
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
+        results = [pool.apply_async(_run_group, task) for task in work]
+        for done, result in enumerate(results, 1):
+            try:
+                for line in result.get(max(0.0, end - time.monotonic())):
+                    print(line, flush=True)
+            except multiprocessing.TimeoutError:
+                print(f"stopped at group {done} of {len(work)}: run the same again", flush=True)
+                return
+    print(f"all {len(work)} groups done", flush=True)
+
+
+def _run_group(jobs: list[runner.Job], place: runner.Place) -> list[str]:
+    side_by_side = len(jobs) if place.device.startswith("cuda") else 1
+    return [
+        f"{o.job.experiment.name} {o.job.method} {o.job.seed}: {o.state} {o.message}"
+        for o in runner.run_all(jobs, place, side_by_side)
+        if o.state != "finished"
+    ]
+
+
+def status(names: Sequence[str], runs: Path) -> None:
+    """Print what is left, and how many seconds of one process that will take."""
+    for name in names:
+        jobs = [job for plan in PARTS[name] for jobs in plan.groups() for job in jobs]
+        left = sum(live.standing(job, runs / name).left for job in jobs)
+        rounds = [r for trial in store.trials(runs / name, lambda _: None) for r in trial.rounds]
+        total = sum(job.experiment.rounds + 1 for job in jobs)
+        line = f"{name}: {total - left} of {total} rounds"
+        if rounds and left:
+            each = sum(seconds for r in rounds for _, seconds in r.seconds) / len(rounds)
+            line += f", about {live.clock(each * left)} of work left"
+        print(line)
+
+
+def unpack(names: Sequence[str], runs: Path) -> None:
+    """Put the committed rounds where `run` goes on with them."""
+    for name in names:
+        packed = HERE / name / "runs.tar.xz"
+        if packed.exists():
+            with tarfile.open(packed) as tar:
+                tar.extractall(runs / name, filter="data")
+
+
+def pack(names: Sequence[str], runs: Path) -> None:
+    """Pack all rounds; the same rounds give the same bytes."""
+    for name in names:
+        files = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
+        if not files:
+            continue
+        (HERE / name).mkdir(exist_ok=True)
+        with tarfile.open(HERE / name / "runs.tar.xz", "w:xz", preset=9) as tar:
+            for path in files:
+                content = path.read_bytes()
+                entry = tarfile.TarInfo(str(path.relative_to(runs / name)))
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+
+
+def report(names: Sequence[str]) -> None:
+    """Write every report anew from the packed rounds."""
+    from foresee.lab.report import folder
+
+    for name in names:
+        if (HERE / name / "runs.tar.xz").exists():
+            with tempfile.TemporaryDirectory() as runs:
+                unpack([name], Path(runs))
+                found = folder.read(Path(runs) / name)
+                folder.write(found.studies, HERE / name / "report", found.left_out)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("command", choices=["run", "status", "unpack", "pack", "report"])
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e6)
+    given = parser.parse_args()
+    if given.command == "run":
+        place = runner.Place(given.runs, given.data, given.device)
+        end = time.monotonic() + 60 * given.minutes
+        run(given.parts, given.runs, place, given.processes, end)
+    elif given.command == "report":
+        report(given.parts)
+    else:
+        {"status": status, "unpack": unpack, "pack": pack}[given.command](given.parts, given.runs)
+
+
+if __name__ == "__main__":
+    main()

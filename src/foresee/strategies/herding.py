@@ -1,0 +1,346 @@
+"""Herding: cover a set with labels, each point of it by the label that is most like it.
+
+MaxHerding (Bae et al. 2024, arXiv:2407.12212) and Uncertainty Herding (Bae et al. 2025,
+arXiv:2412.20644): with h the embedding, scaled to length one, and k(x, y) = exp(−‖x − y‖²/σ²),
+choose B to maximise the coverage
+
+    Σ_j u_j max_{b ∈ labelled ∪ B} k(h_j, h_b)
+
+of points j that are worth u_j: one, or their uncertainty. Greedily: add the label that covers most
+of what is uncovered, again and again; the coverage is submodular, so that is at least 1 − 1/e of
+the best. In the papers j runs over the pool. Over the target, ours, the batch covers what the model
+will meet, by whatever the pool has: that needs neither draws nor labels.
+
+With c_j the coverage of j so far, label i adds Σ_j u_j (k_ij − c_j)⁺. A pick lifts c_j to c'_j for
+those points only that are most like it, and each label then loses
+
+    Σ_j u_j (k_ij clipped to [c_j, c'_j], less c_j)
+
+over these alone. The first gains take a pass over all pairs, a tile of them at a time; after that a
+pick takes as many pairs as points changed hands, ever fewer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foresee import arrays, checks, seeding
+from foresee.errors import InputError
+from foresee.kernels import tiled
+from foresee.strategies.candidates import (
+    at_once,
+    check_subsets,
+    check_target,
+    checked_draws,
+    draw_candidates,
+    matrix,
+    pool_draws,
+    predicted,
+)
+from foresee.strategies.kmeanspp import approach
+from foresee.types import Array, View
+
+Cover = Literal["pool", "target"]
+
+_TILE = 1 << 20  # kernel values computed at once (4 MiB), of at most so many points to cover
+_COLUMNS = 1024
+_TAKEN = -1.0  # in place of a gain: below all of them
+_FALL = 0.05  # of gains, after which they are computed anew: differences have lost digits
+_NARROWEST = 1e-2  # bandwidth, in root mean square lengths: below that, rounding would decide
+
+
+def herd(
+    pool: Array,
+    cover: Array,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    labelled: Array | None = None,
+    weights: Array | None = None,
+    bandwidth: float | None = None,
+) -> NDArray[np.int64]:
+    """Choose the points of a pool that cover another set best, greedily; no model is asked.
+
+    Args:
+        pool: embeddings, or any features [n d], of the points to choose from.
+        cover: features [m d] of the points to cover: the target, or the pool itself.
+        size: how many to choose.
+        rng: decides between equals.
+        labelled: features [l d] of points that cover already; None: nothing is labelled yet.
+        weights: what it is worth to cover each point [m], none negative; None: 1.
+        bandwidth: σ of the kernel. None: the smallest distance between two labelled points that
+            differ, as in Bae et al. 2025; with fewer than two of them the root mean square distance
+            between points to cover.
+
+    Returns:
+        Positions in the pool [size], in the order of the choice. Memory: the features and a tile.
+
+    >>> x = np.repeat(np.eye(3), 4, axis=0)
+    >>> sorted(herd(x, x[:8], 2, np.random.default_rng(0)) // 4)  # nothing of the third kind
+    [np.int64(0), np.int64(1)]
+    """
+    seeding.check(rng)
+    points, goals = _features("pool", pool), _features("cover", cover)
+    known = points[:0] if labelled is None else _features("labelled", labelled)
+    widths = [rows.shape[1] for rows in (points, goals, known)]
+    if len(set(widths)) > 1:
+        raise InputError(
+            f"pool, cover and labelled must have the same features, got {widths} of them: embed "
+            "all by one model"
+        )
+    checks.count("size", size, len(points), of="the pool")
+    worth = _worth(weights, len(goals))
+    order = rng.permutation(len(points))  # among equals the first wins
+    return order[_herded(points[order], goals, size, known, worth, bandwidth)]
+
+
+def _features(name: str, rows: Array) -> Float[Tensor, "n d"]:
+    features = matrix(name, lambda x: x, rows)
+    if not features.numel() and name != "labelled":
+        raise InputError(f"{name} is empty, {list(features.shape)}: there is nothing to choose")
+    return features
+
+
+def _worth(weights: Array | None, m: int) -> Float[Tensor, "m"] | None:
+    if weights is None:
+        return None
+    worth = arrays.tensor(weights, "weights")
+    if worth.shape != (m,) or not bool((worth.isfinite() & (worth >= 0)).all()):
+        raise InputError(
+            f"weights must be one finite number, at least 0, for each of the {m} points of cover, "
+            f"got shape {list(worth.shape)}: clip or replace the others"
+        )
+    return worth
+
+
+@dataclass(frozen=True)
+class MaxHerding:
+    """Cover the pool, or the target, with labels of points like it.
+
+    Needs no draws and no labels: it asks the posterior for embeddings [n d], scaled to length one.
+    Equal gains are ordered at random.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the points to cover; None: all. Time is n·m·d.
+        cover: "pool", as in the paper, or "target": the validation set.
+        bandwidth: σ of the kernel; the paper's 1. None: as `herd` has it.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> MaxHerding(cover="target")(view, 3, np.random.default_rng(0))
+    array([10, 39,  6])
+    """
+
+    candidates: int | None = None
+    targets: int | None = None
+    cover: Cover = "pool"
+    bandwidth: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
+        return _chosen(self, view, size, rng)
+
+
+@dataclass(frozen=True)
+class UncertaintyHerding:
+    """Cover what the model doubts, in the pool or in the target, with labels of points like it.
+
+    A point is worth u = 1 − (p₁ − p₂), the two likeliest classes' probabilities apart (see
+    `margin`), of the mean over draws. The paper tempers a single network's prediction instead, by
+    the temperature that calibrates it on labels held out from training. A view has none of these,
+    and its model has seen all labels; the mean over draws is how a posterior doubts itself.
+
+    Args:
+        candidates: size of a random subset of the pool to choose from; None: all.
+        targets: size of a random subset of the points to cover; None: all. Time is n·m·d.
+        cover: "pool", as in the paper, or "target": the validation set.
+        bandwidth: σ of the kernel. None, as in the paper: the smallest distance between two
+            labelled points, so that it shrinks as labels grow many, and doubt alone decides. That
+            was made for embeddings that stay as they are. A network trained on the labels draws
+            those of a class together: on digits None was two points of accuracy below 1, and nine
+            on a target of four classes.
+        temperature: τ of probabilities ∝ p^(1/τ): above 1 where the model is too sure of itself.
+        point: take the point prediction [n c] in place of the mean over draws.
+
+    >>> from foresee.testing import random_view
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> UncertaintyHerding()(view, 3, np.random.default_rng(0))
+    array([ 1, 29,  5])
+    """
+
+    candidates: int | None = None
+    targets: int | None = None
+    cover: Cover = "pool"
+    bandwidth: float | None = 1.0
+    temperature: float = 1.0
+    point: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not 0 < self.temperature < np.inf:
+            raise InputError(f"temperature must be positive and finite, got {self.temperature}")
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
+        return _chosen(self, view, size, rng, self._doubts)
+
+    def _doubts(self, view: View, covered: NDArray[np.int64]) -> Float[Tensor, "m"]:
+        """u of the points at these positions of the set to cover."""
+        name, inputs = ("val", view.val) if self.cover == "target" else ("pool", view.pool)
+        if self.point:
+            probs = matrix(
+                f"posterior.point({name})", view.posterior.point, arrays.Rows(inputs, covered)
+            )
+            checks.array(f"posterior.point({name})", probs, "n c")
+            checks.rows_sum_to_one(f"posterior.point({name})", probs)
+            parts = [probs]
+        elif self.cover == "target":
+            draws = predicted(
+                "posterior.predict(val)", view.posterior.predict, inputs[covered], len(covered)
+            )
+            parts = [checked_draws("posterior.predict(val)", draws).mean(1)]
+        else:
+            parts = [probs.mean(1) for probs in pool_draws(view, covered)]
+        return torch.cat([_doubt(part, self.temperature) for part in parts])
+
+
+def _doubt(probs: Float[Tensor, "n c"], temperature: float) -> Float[Tensor, "n"]:
+    """1 − (p₁ − p₂) of probabilities ∝ p^(1/τ)."""
+    tempered = (probs / probs.amax(1, keepdim=True)) ** (1 / temperature)
+    ordered = (tempered / tempered.sum(1, keepdim=True)).sort(1, descending=True).values
+    return ordered[:, 1] + ordered[:, 1:].sum(1)
+
+
+def _check(strategy: MaxHerding | UncertaintyHerding) -> None:
+    check_subsets(strategy.candidates, strategy.targets)
+    if strategy.cover not in ("pool", "target"):
+        raise InputError(f'cover must be "pool" or "target", got {strategy.cover!r}')
+    _check_bandwidth(strategy.bandwidth)
+
+
+def _check_bandwidth(bandwidth: float | None) -> None:
+    if bandwidth is not None and not 0 < bandwidth < np.inf:
+        raise InputError(f"bandwidth must be None or positive and finite, got {bandwidth}")
+
+
+def _chosen(
+    strategy: MaxHerding | UncertaintyHerding,
+    view: View,
+    size: int,
+    rng: np.random.Generator,
+    doubts: Callable[[View, NDArray[np.int64]], Float[Tensor, "m"]] | None = None,
+) -> NDArray[np.int64]:
+    order = draw_candidates(view, size, strategy.candidates, rng)
+
+    def embedded(name: str, inputs: Any) -> Float[Tensor, "n d"]:
+        rows = matrix(f"posterior.embed({name})", view.posterior.embed, inputs)
+        return torch.nn.functional.normalize(rows, dim=1)
+
+    if strategy.cover == "target":
+        check_target(view)
+        covered = rng.permutation(len(view.val))[: strategy.targets]
+        goals = embedded("val", arrays.Rows(view.val, covered))
+        points = embedded("pool", arrays.Rows(view.pool, order)).to(goals)
+    else:
+        covered = rng.permutation(len(view.pool))[: strategy.targets]
+        pool = embedded("pool", view.pool)
+        goals, points = pool[covered], pool[order]
+    known = points[:0]
+    if view.labelled is not None and len(view.labelled):
+        known = embedded("labelled", view.labelled)
+    worth = None if doubts is None else doubts(view, covered)
+    return order[_herded(points, goals, size, known, worth, strategy.bandwidth)]
+
+
+def _herded(
+    points: Float[Tensor, "n d"],
+    cover: Float[Tensor, "m d"],
+    size: int,
+    labelled: Float[Tensor, "l d"],
+    worth: Float[Tensor, "m"] | None,
+    bandwidth: float | None,
+) -> NDArray[np.int64]:
+    """Greedy positions in the points, of equals the first; see `herd`."""
+    _check_bandwidth(bandwidth)
+    mean = cover.mean(0)  # around which ‖x‖² + ‖y‖² − 2 xy cancels least
+    points, cover, labelled = (rows.to(mean) - mean for rows in (points, cover, labelled))
+    with tiled.full_precision():
+        sigma = _bandwidth(cover, labelled) if bandwidth is None else bandwidth
+        points, cover, labelled = (rows.div(sigma).float() for rows in (points, cover, labelled))
+        far = cover.new_full((len(cover),), torch.inf)
+        approach(far, len(labelled), lambda i, j: -_exponent(cover[i], labelled[j]))
+        worth = torch.ones_like(far) if worth is None else worth.to(far)
+        return _greedy(points, cover, far.neg_().exp_(), worth, size)
+
+
+def _bandwidth(cover: Float[Tensor, "m d"], labelled: Float[Tensor, "l d"]) -> float:
+    """σ where none is given; both sets are centred on the mean of the cover."""
+    spread = float(cover.double().square().sum(1).mean().sqrt())
+    nearest, rows = torch.inf, labelled.double()
+    for part in rows.split(_COLUMNS):
+        squared = -_exponent(part, rows)
+        differ = squared > (_NARROWEST * spread) ** 2 * 1e-6
+        nearest = min(nearest, float(squared[differ].min())) if bool(differ.any()) else nearest
+    sigma = 2**0.5 * spread if nearest == torch.inf else nearest**0.5
+    return max(sigma, _NARROWEST * spread) or 1.0  # all points to cover are the same
+
+
+def _exponent(x: Float[Tensor, "i d"], y: Float[Tensor, "j d"]) -> Float[Tensor, "i j"]:
+    """−‖x_i − y_j‖²."""
+    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
+    products = torch.addmm(y_squares, x, y.T, beta=-1, alpha=2)
+    return products.sub_(x_squares[:, None]).clamp_(max=0)
+
+
+def _greedy(
+    points: Float[Tensor, "n d"],
+    cover: Float[Tensor, "m d"],
+    covered: Float[Tensor, "m"],
+    worth: Float[Tensor, "m"],
+    size: int,
+) -> NDArray[np.int64]:
+    """Picks by the plan above; ``covered`` is c, and is overwritten."""
+    picks = list[Tensor]()
+    gains = surveyed = torch.full((1,), torch.nan)
+    for _ in range(size):
+        if not picks or bool(gains.max() < _FALL * surveyed):
+            gains = _added(points, cover, covered, torch.ones_like(covered), worth)
+            gains.index_fill_(0, torch.cat([*picks, covered[:0].long()]), _TAKEN)
+            surveyed = gains.max()
+        pick = gains.argmax(0, keepdim=True)
+        picks.append(pick)
+        lifted = _exponent(points[pick], cover)[0].exp_()
+        some = (lifted > covered).nonzero()[:, 0]
+        gains -= _added(points, cover[some], covered[some], lifted[some], worth[some])
+        covered[some] = lifted[some]
+        gains.index_fill_(0, torch.cat(picks), _TAKEN)
+    return torch.cat(picks).cpu().numpy()
+
+
+def _added(
+    points: Float[Tensor, "n d"],
+    cover: Float[Tensor, "m d"],
+    low: Float[Tensor, "m"],
+    high: Float[Tensor, "m"],
+    worth: Float[Tensor, "m"],
+) -> Float[Tensor, "n"]:
+    """Σ_j u_j (k_ij clipped to [low_j, high_j], less low_j), in float64."""
+    added = torch.zeros(len(points), dtype=torch.float64, device=points.device)
+    columns = max(1, min(len(cover), _COLUMNS))
+    rows = max(1, at_once(_TILE, points) // columns)
+    for j in range(0, len(cover), columns):
+        goals, least, most, u = (x[j : j + columns] for x in (cover, low, high, worth))
+        for i in range(0, len(points), rows):
+            kernel = _exponent(points[i : i + rows], goals).exp_()
+            added[i : i + rows] += kernel.clamp_(least, most).sub_(least) @ u
+    return added

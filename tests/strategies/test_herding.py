@@ -1,0 +1,264 @@
+"""Herding by changes alone against the plain loop over all pairs, in float64."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from foresee import InputError, MaxHerding, UncertaintyHerding, View, herd
+from foresee.strategies import herding
+from foresee.testing import check_strategy, random_draws, random_view
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def kernel(x, y, sigma):
+    return np.exp(-((x[:, None] - y[None]) ** 2).sum(2) / sigma**2)
+
+
+def plain(pool, cover, size, labelled, weights, sigma):
+    """Picks of the plain loop, and the coverage after each."""
+    k, covered = kernel(pool, cover, sigma), np.zeros(len(cover))
+    if len(labelled):
+        covered = kernel(labelled, cover, sigma).max(0)
+    picks, coverage = [], []
+    for _ in range(size):
+        gains = (weights * (k - covered).clip(0)).sum(1)
+        gains[picks] = -1
+        picks.append(int(gains.argmax()))
+        covered = np.maximum(covered, k[picks[-1]])
+        coverage.append(weights @ covered)
+    return picks, coverage
+
+
+def clusters(n, d=5, seed=0):
+    centres = 2 * rng(99).standard_normal((7, d))
+    return centres[rng(seed).integers(7, size=n)] + rng(seed + 1).standard_normal((n, d))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 2.0, 30.0])
+@pytest.mark.parametrize("labelled", [0, 1, 25])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_picks_are_those_of_the_plain_loop(monkeypatch, sigma, labelled, weighted):
+    monkeypatch.setattr(herding, "_TILE", 1 << 10)
+    monkeypatch.setattr(herding, "_COLUMNS", 37)
+    pool, cover, known = clusters(300), clusters(110, seed=5), clusters(labelled, seed=7)
+    weights = rng(3).random(110) if weighted else np.ones(110)
+    picks = herd(
+        pool,
+        cover,
+        60,
+        rng(),
+        labelled=known if labelled else None,
+        weights=weights if weighted else None,
+        bandwidth=sigma,
+    )
+    expected, coverage = plain(pool, cover, 60, known, weights, sigma)
+    assert len(set(picks.tolist())) == 60
+    # Ever less is left: what differs at the end differs by rounding.
+    assert picks[:25].tolist() == expected[:25]
+    ours = [
+        weights @ kernel(np.concatenate([known, pool[picks[:k]]]), cover, sigma).max(0)
+        for k in (30, 45, 60)
+    ]
+    np.testing.assert_allclose(ours, [coverage[k - 1] for k in (30, 45, 60)], rtol=1e-6)
+
+
+def test_gains_are_never_out_of_date_when_a_wide_kernel_lets_them_fall(monkeypatch):
+    pool = clusters(400)
+    fresh = herd(pool, pool, 100, rng(), bandwidth=50.0)
+    monkeypatch.setattr(herding, "_FALL", 2.0)  # a survey before every pick
+    assert herd(pool, pool, 100, rng(), bandwidth=50.0)[:60].tolist() == fresh[:60].tolist()
+
+
+def test_a_pick_touches_those_points_only_that_it_covers_better(monkeypatch):
+    seen, added = [], herding._added
+    monkeypatch.setattr(herding, "_added", lambda p, c, *a: seen.append(len(c)) or added(p, c, *a))
+    pool = clusters(400)
+    herd(pool, pool, 40, rng(), labelled=clusters(50, seed=3), bandwidth=1.0)
+    assert seen[0] == 400
+    assert max(seen[1:]) < 200
+    assert np.mean(seen[1:]) < 40
+
+
+def test_bandwidth_is_the_smallest_distance_between_labelled_points_that_differ():
+    known = clusters(30)
+    known[7] = known[3]  # a copy
+    apart = np.sqrt(((known[:, None] - known[None]) ** 2).sum(2))
+    smallest = apart[apart > 0].min()
+    cover = clusters(50, seed=2)
+    centred = [torch.tensor(x - cover.mean(0)) for x in (cover, known)]
+    assert herding._bandwidth(*centred) == pytest.approx(smallest, rel=1e-9)
+    # Nothing labelled, or one point only: the root mean square distance between points to cover.
+    between = ((cover[:, None] - cover[None]) ** 2).sum(2).mean() ** 0.5
+    for few in (centred[1][:0], centred[1][:1], centred[1][[3, 7]]):
+        assert herding._bandwidth(centred[0], few) == pytest.approx(between, rel=1e-9)
+    # Labels all but equal: a bandwidth that float32 can tell from nothing.
+    close = centred[1][:1] + torch.tensor([[0.0], [1e-3]])
+    assert herding._bandwidth(centred[0], close) == pytest.approx(0.01 * between / 2**0.5)
+    assert herding._bandwidth(torch.zeros(4, 3), torch.zeros(0, 3)) == 1
+
+
+@pytest.mark.parametrize("kind", ["alike", "copies", "far"])
+def test_where_nothing_is_left_to_cover_chance_decides(kind):
+    pool = {
+        "alike": np.ones((40, 3)),
+        "copies": np.repeat(clusters(8), 5, axis=0),
+        "far": 1e4 * clusters(40),
+    }[kind]
+    picks = [herd(pool, pool, 40, rng(s), bandwidth=0.5) for s in range(2)]
+    for found in picks:
+        assert sorted(found.tolist()) == list(range(40))
+    assert picks[0].tolist() != picks[1].tolist()
+    if kind == "copies":
+        assert len(np.unique(pool[picks[0][:8]], axis=0)) == 8
+
+
+def test_points_worth_nothing_are_not_covered():
+    cover = np.eye(4)
+    picks = herd(np.eye(4), cover, 2, rng(), weights=[0.0, 1.0, 0.0, 0.5])
+    assert picks.tolist() == [1, 3]
+
+
+@dataclass
+class Table:
+    """A posterior that holds its answers; inputs are positions."""
+
+    embeddings: Any
+    draws: Any = None
+    probs: Any = None
+
+    def predict(self, inputs):
+        return self.draws[inputs]
+
+    def point(self, inputs):
+        return self.probs[inputs]
+
+    def embed(self, inputs):
+        return self.embeddings[inputs]
+
+
+def table(n=60, m=20, labelled=9, c=4, seed=0):
+    total = n + m + labelled
+    draws = random_draws(rng(seed), total, 6, c, spread=2)
+    posterior = Table(clusters(total, seed=seed), draws, draws[:, 0])
+    rows = np.arange(total)
+    pool, val, known = np.split(rows, [n, n + m])
+    return View(posterior, known, np.zeros(labelled, int), pool, val)
+
+
+def unit(view, rows):
+    x = view.posterior.embeddings[rows]
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def doubt(probs, temperature=1.0):
+    tempered = probs ** (1 / temperature)
+    tempered /= tempered.sum(1, keepdims=True)
+    ordered = np.sort(tempered, axis=1)
+    return 1 - (ordered[:, -1] - ordered[:, -2])
+
+
+@pytest.mark.parametrize("cover", ["pool", "target"])
+@pytest.mark.parametrize("temperature", [None, 1.0, 3.0])
+@pytest.mark.parametrize("point", [False, True])
+def test_strategies_cover_what_they_say(cover, temperature, point):
+    view = table()
+    goals = view.pool if cover == "pool" else view.val
+    known = unit(view, view.labelled)
+    if temperature is None:
+        strategy, weights, sigma = MaxHerding(cover=cover), np.ones(len(goals)), 1.0
+    else:
+        strategy = UncertaintyHerding(
+            cover=cover, bandwidth=None, temperature=temperature, point=point
+        )
+        probs = view.posterior.draws[goals].mean(1)
+        probs = view.posterior.probs[goals] if point else probs
+        weights = doubt(probs, temperature)
+        apart = np.sqrt(((known[:, None] - known[None]) ** 2).sum(2))
+        sigma = apart[apart > 0].min()
+    pool, goals = unit(view, view.pool), unit(view, goals)
+    _, coverage = plain(pool, goals, 10, known, weights, sigma)
+    picks = strategy(view, 10, rng())
+    # Two points that are each other's nearest cover as much: not the picks are unique, this is.
+    ours = [
+        weights @ kernel(np.concatenate([known, pool[picks[: k + 1]]]), goals, sigma).max(0)
+        for k in range(10)
+    ]
+    np.testing.assert_allclose(ours, coverage, rtol=1e-6)
+
+
+def test_the_first_batch_needs_neither_labels_nor_draws():
+    view = replace(table(), labelled=None, labels=None)
+    view.posterior.draws = view.posterior.probs = None
+    picks = MaxHerding(cover="target")(view, 5, rng())
+    pool, goals = unit(view, view.pool), unit(view, view.val)
+    assert picks.tolist() == plain(pool, goals, 5, pool[:0], np.ones(20), 1.0)[0]
+
+
+def test_subsets_are_drawn_anew():
+    view = table(n=200)
+    strategy = UncertaintyHerding(candidates=20, targets=15)
+    picks = [set(strategy(view, 10, rng(s)).tolist()) for s in range(20)]
+    assert len(set.union(*picks)) > 60
+
+
+@pytest.mark.parametrize("cover", ["pool", "target"])
+@pytest.mark.parametrize("kind", [MaxHerding, UncertaintyHerding])
+def test_laws_of_a_strategy(kind, cover):
+    check_strategy(kind(cover=cover))
+
+
+def test_products_are_precise_whatever_the_caller_chose(monkeypatch):
+    exponent, precisions = herding._exponent, set()
+
+    def spy(*args):
+        precisions.add(torch.get_float32_matmul_precision())
+        return exponent(*args)
+
+    monkeypatch.setattr(herding, "_exponent", spy)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        MaxHerding()(random_view(rng()), 5, rng())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert precisions == {"highest"}
+
+
+def test_wrong_arguments_are_named():
+    x = clusters(20)
+    with pytest.raises(InputError, match='cover must be "pool" or "target", got \'val\''):
+        MaxHerding(cover="val")
+    for sigma in (0, -1, np.nan, np.inf):
+        with pytest.raises(InputError, match="bandwidth must be None or positive and finite"):
+            UncertaintyHerding(bandwidth=sigma)
+        with pytest.raises(InputError, match="bandwidth must be None or positive and finite"):
+            herd(x, x, 3, rng(), bandwidth=sigma)
+    with pytest.raises(InputError, match="temperature must be positive and finite, got 0"):
+        UncertaintyHerding(temperature=0)
+    with pytest.raises(InputError, match="size = 21 is more than the 20 points of the pool"):
+        herd(x, x, 21, rng())
+    with pytest.raises(InputError, match="pool must be a finite matrix"):
+        herd(x * np.nan, x, 2, rng())
+    with pytest.raises(InputError, match="cover is empty"):
+        herd(x, x[:0], 2, rng())
+    with pytest.raises(InputError, match=r"the same features, got \[5, 4, 5\] of them"):
+        herd(x, x[:, :4], 2, rng())
+    for weights in (-np.ones(20), np.full(20, np.nan), np.ones(19), np.ones((20, 1))):
+        with pytest.raises(InputError, match="weights must be one finite number, at least 0"):
+            herd(x, x, 2, rng(), weights=weights)
+    view = table()
+    view.posterior.embeddings = np.full((89, 5), np.inf)
+    for cover, name in (("pool", "pool"), ("target", "val")):
+        with pytest.raises(InputError, match=rf"embed\({name}\) must be a finite matrix"):
+            MaxHerding(cover=cover)(view, 2, rng())
+    with pytest.raises(InputError, match=r"view\.val is None, and this method needs a target"):
+        MaxHerding(cover="target")(replace(table(), val=None), 2, rng())
+    view = table()
+    view.posterior.draws = np.log(view.posterior.draws)
+    with pytest.raises(InputError, match=r"predict\(val\) holds log-probabilities"):
+        UncertaintyHerding(cover="target")(view, 2, rng())
