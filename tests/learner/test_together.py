@@ -49,8 +49,10 @@ def test_no_point_is_in_two_hands():
     assert found.take("bob", 9) == [ids[2], ids[3], ids[4], ids[5]]
     with pytest.raises(InputError, match="is not in the hands of 'bob'"):
         found.leave("bob", [ids[1]])
-    with pytest.raises(InputError, match="who must be a text"):
-        found.take(None)
+    for who in (None, ""):
+        for act in (found.take, found.leave):
+            with pytest.raises(InputError, match="who must be a text"):
+                act(who)
 
 
 def test_hands_do_not_change_what_is_asked_next():
@@ -164,6 +166,8 @@ def test_why_names_others_and_refuses_strangers():
         found.why(99)
     with pytest.raises(InputError, match="labels of two classes"):
         learner().why(0)
+    with pytest.raises(InputError, match="size must be at least 1"):
+        found.why(50, 0)
 
 
 def test_why_by_brute_force():
@@ -295,8 +299,14 @@ def test_what_was_answered_meanwhile_is_not_handed_out():
     assert batch.scores == proposed.scores[3:]
     assert found.hand_out(proposed).ids == ()  # it is out already
     assert found.ask(6).ids != batch.ids  # something was told since it was chosen
-    with pytest.raises(InputError, match="there is no 'x' in the pool"):
-        found.hand_out(Batch(("x",), (None,)))
+    for batch, words in (
+        (Batch(("x",), (None,)), "there is no 'x' in the pool"),
+        (Batch((50, 50), (None, None)), "each id once"),
+        (Batch((50, 51)), "with a score or None"),
+        ([50], "what propose returned, got list"),
+    ):
+        with pytest.raises(InputError, match=words):
+            found.hand_out(batch)
 
 
 def test_unsure_points_are_proposed_and_handed_out_when_nothing_else_is_left():
@@ -312,6 +322,8 @@ def test_following_is_checked(tmp_path):
     for events in ([{"kind": "untell", "ids": [70]}], [{"kind": "release", "ids": [99]}], ["x"]):
         with pytest.raises(InputError, match="cannot have happened here"):
             other.follow(events)
+    with pytest.raises(InputError, match="must be a list of events"):
+        other.follow(None)
     with (
         learner(path=tmp_path / "state") as kept,
         pytest.raises(InputError, match="with a path cannot follow"),

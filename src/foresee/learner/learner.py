@@ -5,7 +5,7 @@ import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -176,7 +176,7 @@ class Learner:
         what it proposes is handed out here.
         """
         checks.count("size", size, 1 << 40, of="any pool")
-        with self._turn:
+        with self._turn, _explained(self.model):
             with self._desk.lock:
                 now, free = self._desk.now(), self._desk.free()
                 held = self._desk.next_held(size)
@@ -199,6 +199,8 @@ class Learner:
         Returns:
             What is out; points that were answered or handed out meanwhile are not in it.
         """
+        if not isinstance(batch, Batch):
+            raise InputError(f"batch must be what propose returned, got {type(batch).__name__}")
         return self._desk.hand_out(batch)
 
     def take(self, who: str, size: int = 1) -> list[Id]:
@@ -216,8 +218,6 @@ class Learner:
         >>> learner.take("ann", 2) + learner.take("bob", 2) == list(ids)
         True
         """
-        if not isinstance(who, str):
-            raise InputError(f"who must be a text, got {who!r}")
         checks.count("size", size, 1 << 40, of="any pool")
         return self._desk.take(who, size)
 
@@ -328,6 +328,7 @@ class Learner:
             and the fall of the Brier loss expected at each, the largest first. The mean of all
             would be the score of the label.
         """
+        checks.count("size", size, 1 << 40, of="any target")
         names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
         pool, target = self._desk.pool, self._desk.target
         if unknown := [name for name in names if name not in pool.places]:
@@ -462,7 +463,7 @@ class Learner:
     def _fitted_to(self, now: Now) -> "Fitted":
         """The model of what was told then; None where labels are of fewer than two classes."""
         key = json.dumps([now.places, now.labels, now.classes])
-        with self._turn:
+        with self._turn, _explained(self.model):
             if key != self._last.key:
                 posterior = None
                 if len(set(now.labels)) > 1:
@@ -517,7 +518,8 @@ class Learner:
         """Probabilities of rows [n c], or of what ``before`` makes of them."""
         posterior: Any = fitted.posterior
         parts = (before(part) if before else part for part in _parts(rows))
-        probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in parts])
+        with _explained(self.model):
+            probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in parts])
         if probs.ndim != 2 or probs.shape[1] != len(fitted.classes):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
@@ -572,6 +574,21 @@ class Learner:
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
+
+
+@contextmanager
+def _explained(model: Any) -> Iterator[None]:
+    """Say whose refusal it is, where a model refuses rows: scikit-learn's do so by a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, InputError) or not hasattr(model, "fit"):
+            raise
+        reason = str(error).splitlines()[0].rstrip(".:")
+        raise InputError(
+            f"model {type(model).__name__} cannot read the rows ({reason}): mend them, or pass a "
+            "pipeline that does, such as make_pipeline(SimpleImputer(), model)"
+        ) from error
 
 
 def _parts(rows: Any) -> Iterator[Any]:
