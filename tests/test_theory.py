@@ -8,19 +8,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 import complexity
+import draws
 import theory
 from foresee import bald, decompose, entropy_mc, mebl, mell, mezl
 from foresee.kernels import reference
+from foresee.lab import data
 from foresee.lab.paper import experiment
 from foresee.posteriors import linear
 from foresee.posteriors.linear import LinearModel
 from foresee.scores import promise
 from foresee.strategies import BatchMell, GreedyConditioning
+from foresee.strategies.drawspace import explained
 from foresee.testing import random_draws
 from foresee.types import View
 
@@ -413,6 +417,192 @@ def test_a_greedy_batch_promises_more_than_the_best_points_and_they_less_than_ch
     assert shares["Greedy"][0] == pytest.approx(shares["MEBL"][0], rel=1e-3)
     assert shares["Greedy"][1] > 0.9 * shares["MEBL"][2]
     assert shares["Greedy"][3] > shares["Random"][3] > shares["MEBL"][3]
+
+
+# --- draws and batches: noise or redundancy -----------------------------------------------------
+
+
+@pytest.mark.parametrize("c", [2, 3, 5])
+def test_a_worthless_label_scores_one_over_2t_per_degree_of_freedom(c):
+    rng = np.random.default_rng(c)
+    pool, val = (np.eye(c)[rng.integers(c, size=(60, 200))] for _ in range(2))  # independent
+    np.testing.assert_allclose(mell(pool, val).mean(), (c - 1) ** 2 / (2 * 200), rtol=0.08)
+    np.testing.assert_allclose(theory.degrees_of_freedom(pool, val), (c - 1) ** 2, rtol=1e-9)
+
+
+def test_degrees_of_freedom_of_independent_labels_are_products_and_follow_bald():
+    """Each label depends on its own coordinate of θ, the target's on another one."""
+    rng = np.random.default_rng(0)
+    sides, chance = 40, rng.uniform(0.05, 0.95, (30, 40))
+    ours = np.stack([chance, 1 - chance], 2)  # [n sides c]
+    pool, val = np.repeat(ours[:-1], sides, 1), np.tile(ours[-1:], (1, sides, 1))  # all pairs
+    np.testing.assert_allclose(mell(pool, val), 0, atol=1e-15)
+    spread = ours.var(1) / ours.mean(1)  # [n c]
+    expected = spread[:-1].sum(1) * spread[-1].sum()
+    np.testing.assert_allclose(theory.degrees_of_freedom(pool, val), expected)
+    # Hence what few draws make of scores that are 0 is BALD, which knows no target.
+    chance = [mell(*theory.some_draws(pool, val, 50, rng)) for _ in range(300)]
+    np.testing.assert_allclose(np.mean(chance, 0).mean(), expected.mean() / 100, rtol=0.1)
+    assert np.corrcoef(expected, bald(pool))[0, 1] > 0.95
+    assert np.corrcoef(np.mean(chance, 0), bald(pool))[0, 1] > 0.8
+
+
+def test_the_bias_of_mell_is_known_and_can_be_taken_away():
+    errors = theory.finite_bias((50, 200), repeats=30)
+    for size in (0, 1):
+        plain, known = errors["as it is"][size], errors["k / 2t"][size]
+        assert plain == pytest.approx(known, rel=0.25)
+        for name in ("less k / 2t", "jackknife"):
+            assert abs(errors[name][size]) < 0.35 * plain
+    assert 3 < errors["as it is"][0] / errors["as it is"][1] < 5.5  # 200 / 50
+
+
+def finite_world(points):
+    """A posterior of 1000 parameters, points and 20 targets."""
+    return [
+        random_draws(np.random.default_rng(i), n, 1000, 4, spread=2.0)
+        for i, n in enumerate((points, 20))
+    ]
+
+
+def luck(pool, val, draws, estimate="as it is", repeats=10):
+    """Mean of `theory.luck` of the best 10 by so many draws."""
+    truth = np.asarray(mell(pool, val))
+    samples = (
+        theory.some_draws(pool, val, draws, np.random.default_rng(r)) for r in range(repeats)
+    )
+    found = [theory.luck(theory.ESTIMATES[estimate](*s), truth, 10) for s in samples]
+    return theory.Luck(*np.mean(found, 0))
+
+
+def test_the_winners_curse_shrinks_with_the_draws_and_grows_with_the_pool():
+    pool, val = finite_world(400)
+    few, more, many = (luck(pool, val, draws) for draws in (25, 100, 400))
+    for found in (few, more, many):
+        assert found.claimed > 1 >= found.true
+    assert few.claimed - few.true > 2 * (more.claimed - more.true)
+    assert more.claimed - more.true > 1.5 * (many.claimed - many.true)
+    assert few.true < more.true < many.true
+    assert many.true > 0.95
+    # Without its bias, what is left of the claim is the luck of the best of many.
+    curse = [
+        np.subtract(*luck(pool[:points], val, 100, "jackknife", repeats=20)) for points in (20, 400)
+    ]
+    assert 0 < curse[0] < curse[1]
+
+
+def test_taking_the_bias_away_mends_the_claims_and_not_the_picks():
+    pool, val = finite_world(400)
+    plain = luck(pool, val, 50)
+    for name in ("less k / 2t", "jackknife"):
+        mended = luck(pool, val, 50, name)
+        assert abs(mended.claimed - mended.true) < 0.6 * (plain.claimed - plain.true)
+        assert mended.true < plain.true + 0.02
+
+
+def test_the_highest_scores_are_redundant_without_any_noise():
+    """Every parameter is a draw; each of 30 points is there five times."""
+    pool, val = (p[:, :400] for p in finite_world(30))
+    copies = np.repeat(pool, 5, 0)
+    top = theory.best(mell(copies, val), 10)
+    assert len(set(top // 5)) == 2
+    assert len(set(theory.best(mell(pool, val), 10))) == 10
+    alone = mebl(copies[top], val).sum()
+    together = promise(copies[top], val)
+    greedy = theory._greedy(torch.from_numpy(copies), torch.from_numpy(val), 10)
+    assert len(set(greedy // 5)) > 5
+    assert promise(copies[greedy], val) > 1.1 * together
+    assert alone > 1.5 * together
+
+
+def check_noise_and_redundancy(found):
+    """What holds on digits and on MNIST."""
+    assert found["bias"] > 0.1
+    assert found["claimed, as it is"] > 1.1
+    assert found["true, as it is"] > 0.8  # noise costs the picks little,
+    for name in ("less k / 2t", "jackknife"):
+        assert abs(found[f"claimed, {name}"] - 1) < found["claimed, as it is"] - 1
+        assert found[f"true, {name}"] < found["true, as it is"] + 0.05
+    assert found["alone"] > 1.5 * found["MELL, no noise"]  # and redundancy much:
+    assert found["MELL, no noise"] < found["MELL"] + 0.1  # without the noise it is no better,
+    assert found["Greedy"] > found["MELL, no noise"]  # with as few draws greedy choice is
+
+
+@pytest.mark.parametrize("setting", theory.SETTINGS)
+def test_redundancy_and_not_noise_spoils_the_best_of_digits(setting):
+    draws = theory.network_draws(setting, 0, 1000)
+    check_noise_and_redundancy(theory.noise_and_redundancy(*draws, 10, many=300))
+
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the data folder is not beside the repository")
+def test_redundancy_and_not_noise_spoils_the_best_of_mnist():
+    pool, val = theory.network_draws("no shift", 0, 1000, "mnist", str(SHARED / "mnist"))
+    check_noise_and_redundancy(theory.noise_and_redundancy(pool[:500], val, 10, many=300))
+
+
+# --- how many draws a batch needs ----------------------------------------------------------------
+
+
+def test_t_draws_span_t_less_one_directions_of_which_a_label_takes_c_less_one():
+    draws = torch.from_numpy(random_draws(np.random.default_rng(0), 30, 20, 4))
+    ranks = [
+        int(torch.linalg.matrix_rank(explained(draws[:size]).reshape(-1, 20)))
+        for size in (1, 2, 30)
+    ]
+    assert ranks == [3, 6, 19]
+
+
+@pytest.mark.parametrize(
+    ("size", "classes", "draws", "noise"),
+    [(10, 10, 300, 0.03), (40, 10, 360, 0.1), (100, 10, 900, 0.1), (2500, 10, 1000, 2.25)],
+)
+def test_the_rule(size, classes, draws, noise):
+    greedy = GreedyConditioning()
+    assert greedy.directions(size, classes) == size * (classes - 1)
+    assert greedy.enough_draws(size, classes) == draws
+    assert greedy.enough_noise(size, draws, classes) == pytest.approx(noise)
+
+
+def test_the_rule_keeps_some_noise():
+    assert GreedyConditioning().enough_noise(1, 1000, 2) == 1e-3
+
+
+def auc(setting, batch, method, drawn="", noise=""):
+    (row,) = (
+        row for row in draws.read() if row[:5] == (setting, batch, method, str(drawn), str(noise))
+    )
+    return row.auc
+
+
+def test_what_the_grid_on_digits_says():
+    for setting in ("no shift", "shift"):
+        for batch in (10, 40, 100):
+            ours = {t: auc(setting, batch, "Greedy", t, 0.1) for t in (30, 100, 300, 1000)}
+            assert abs(ours[1000] - ours[300]) < 0.8  # enough is enough
+            assert auc(setting, batch, "Greedy") > auc(setting, batch, "BADGE")
+            # Ten times the draws do nothing for the highest scores, a joint choice does.
+            noise = auc(setting, batch, "MELL", 1000) - auc(setting, batch, "MELL", 100)
+            redundancy = ours[1000] - auc(setting, batch, "MELL", 1000)
+            assert noise < 0.6
+            assert redundancy > 5
+    for batch in (10, 40, 100):
+        ours = [auc("unseen", batch, "Greedy", t, 0.1) for t in (30, 100, 300, 1000)]
+        assert ours[0] < ours[1] < ours[2] - 2
+        assert ours[3] > ours[2] - 0.2 or batch == 10
+
+
+def test_a_seed_set_that_has_not_seen_the_target():
+    images = data.load("digits")
+    split = data.split(images, experiment("digits", narrow=True), 0)
+    inside = np.isin(images.labels, [3, 5, 8, 9])
+    assert inside[split.seed].any()
+    unseen = draws.without_target(split, inside)
+    assert not inside[unseen.seed].any()
+    assert inside[unseen.pool].sum() == inside[split.pool].sum() + inside[split.seed].sum()
 
 
 # --- the document -----------------------------------------------------------------------------

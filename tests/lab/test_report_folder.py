@@ -101,6 +101,13 @@ def test_restarted_trainings_are_named(tmp_path):
     assert "second network" not in write(again[1:], tmp_path / "none").read_text()
 
 
+def test_batches_that_use_up_their_draws_are_named(tmp_path):
+    some = [trial("Greedy", 3, exhausted=(False, True, False)), trial("Random", 3)]
+    text = " ".join(write(some, tmp_path / "some").read_text().split())
+    assert "Greedy chose batches whose labels can use up the draws" in text
+    assert "use up" not in write(some[1:], tmp_path / "none").read_text()
+
+
 def narrow():
     """Two settings of one set beside each other, one of them narrow and with noise."""
     return [
