@@ -744,6 +744,17 @@ def _greedy(pool: Tensor, val: Tensor, size: int) -> NDArray[np.int64]:
     return GreedyConditioning()(view, size, np.random.default_rng(0))
 
 
+def network_means(setting: str, seeds: int, *of: str) -> dict[str, float]:
+    """Print `noise_and_redundancy` of batches of 10, the mean of some networks."""
+    found = [
+        noise_and_redundancy(*network_draws(setting, seed, 1000 + REFERENCE, *of), 10)
+        for seed in range(seeds)
+    ]
+    means = {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+    print(*of[:1], f"{setting}:", _rounded(means), flush=True)
+    return means
+
+
 def figure_noise() -> Figure:
     sizes = (25, 50, 100, 200, 400)
     errors = finite_bias(sizes)
@@ -765,12 +776,7 @@ def figure_noise() -> Figure:
         "Random": COLOURS["Random"],
     }
     for place, setting in enumerate(SETTINGS):
-        found = [
-            noise_and_redundancy(*network_draws(setting, seed, 1000 + REFERENCE), 10)
-            for seed in range(3)
-        ]
-        means = {key: float(np.mean([f[key] for f in found])) for key in found[0]}
-        print(f"{setting}:", _rounded(means))
+        means = network_means(setting, seeds=3)
         for shift, (name, ink) in enumerate(bars.items()):
             x = place + 0.2 * shift
             label = f"{name}, t = 100" if name in ("MELL", "Greedy") else name
@@ -873,6 +879,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", help=f"some of {', '.join(FIGURES)}; default all")
     parser.add_argument("--out", type=Path, default=Path("docs/theory"))
+    parser.add_argument("--mnist", help="folder of MNIST: print its numbers beside those of noise")
     args = parser.parse_args()
     unknown = set(args.which) - set(FIGURES)
     if unknown:
@@ -880,6 +887,8 @@ def main() -> None:
     torch.set_num_threads(1)  # small networks: threads would cost more than they bring
     for name in args.which or FIGURES:
         save(FIGURES[name](), args.out / f"{name}.png")
+    for setting in SETTINGS if args.mnist else ():
+        network_means(setting, 1, "mnist", args.mnist)
 
 
 if __name__ == "__main__":

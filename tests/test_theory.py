@@ -427,13 +427,14 @@ def test_a_worthless_label_scores_one_over_2t_per_degree_of_freedom(c):
     rng = np.random.default_rng(c)
     pool, val = (np.eye(c)[rng.integers(c, size=(60, 200))] for _ in range(2))  # independent
     np.testing.assert_allclose(mell(pool, val).mean(), (c - 1) ** 2 / (2 * 200), rtol=0.08)
-    np.testing.assert_allclose(theory.degrees_of_freedom(pool, val), (c - 1) ** 2, rtol=1e-9)
+    np.testing.assert_allclose(theory.degrees_of_freedom(pool, val), (c - 1) ** 2, rtol=0.01)
 
 
 def test_degrees_of_freedom_of_independent_labels_are_products_and_follow_bald():
     """Each label depends on its own coordinate of θ, the target's on another one."""
     rng = np.random.default_rng(0)
-    sides, chance = 40, rng.uniform(0.05, 0.95, (30, 40))
+    sides, widths = 40, np.linspace(0.2, 1.9, 30)[:, None]
+    chance = 0.5 + widths * (rng.random((30, sides)) - 0.5) / 2  # [n sides]
     ours = np.stack([chance, 1 - chance], 2)  # [n sides c]
     pool, val = np.repeat(ours[:-1], sides, 1), np.tile(ours[-1:], (1, sides, 1))  # all pairs
     np.testing.assert_allclose(mell(pool, val), 0, atol=1e-15)
@@ -441,14 +442,14 @@ def test_degrees_of_freedom_of_independent_labels_are_products_and_follow_bald()
     expected = spread[:-1].sum(1) * spread[-1].sum()
     np.testing.assert_allclose(theory.degrees_of_freedom(pool, val), expected)
     # Hence what few draws make of scores that are 0 is BALD, which knows no target.
-    chance = [mell(*theory.some_draws(pool, val, 50, rng)) for _ in range(300)]
-    np.testing.assert_allclose(np.mean(chance, 0).mean(), expected.mean() / 100, rtol=0.1)
-    assert np.corrcoef(expected, bald(pool))[0, 1] > 0.95
-    assert np.corrcoef(np.mean(chance, 0), bald(pool))[0, 1] > 0.8
+    found = np.mean([mell(*theory.some_draws(pool, val, 50, rng)) for _ in range(100)], 0)
+    np.testing.assert_allclose(found.mean(), expected.mean() / 100, rtol=0.15)
+    for scores in (expected, found):
+        assert np.corrcoef(scores, bald(pool))[0, 1] > 0.9
 
 
 def test_the_bias_of_mell_is_known_and_can_be_taken_away():
-    errors = theory.finite_bias((50, 200), repeats=30)
+    errors = theory.finite_bias((50, 200), repeats=20)
     for size in (0, 1):
         plain, known = errors["as it is"][size], errors["k / 2t"][size]
         assert plain == pytest.approx(known, rel=0.25)
@@ -548,11 +549,8 @@ def test_redundancy_and_not_noise_spoils_the_best_of_mnist():
 
 
 def test_t_draws_span_t_less_one_directions_of_which_a_label_takes_c_less_one():
-    draws = torch.from_numpy(random_draws(np.random.default_rng(0), 30, 20, 4))
-    ranks = [
-        int(torch.linalg.matrix_rank(explained(draws[:size]).reshape(-1, 20)))
-        for size in (1, 2, 30)
-    ]
+    E = explained(torch.from_numpy(random_draws(np.random.default_rng(0), 30, 20, 4)))
+    ranks = [int(torch.linalg.matrix_rank(E[:size].reshape(-1, 20))) for size in (1, 2, 30)]
     assert ranks == [3, 6, 19]
 
 
@@ -572,16 +570,15 @@ def test_the_rule_keeps_some_noise():
 
 
 def auc(setting, batch, method, drawn="", noise=""):
-    (row,) = (
-        row for row in draws.read() if row[:5] == (setting, batch, method, str(drawn), str(noise))
-    )
-    return row.auc
+    wanted = (setting, batch, method, str(drawn), str(noise))
+    (found,) = (row.auc for row in draws.read() if row[:5] == wanted)
+    return found
 
 
 def test_what_the_grid_on_digits_says():
     for setting in ("no shift", "shift"):
         for batch in (10, 40, 100):
-            ours = {t: auc(setting, batch, "Greedy", t, 0.1) for t in (30, 100, 300, 1000)}
+            ours = {t: auc(setting, batch, "Greedy", t, 0.1) for t in (300, 1000)}
             assert abs(ours[1000] - ours[300]) < 0.8  # enough is enough
             assert auc(setting, batch, "Greedy") > auc(setting, batch, "BADGE")
             # Ten times the draws do nothing for the highest scores, a joint choice does.
@@ -590,9 +587,11 @@ def test_what_the_grid_on_digits_says():
             assert noise < 0.6
             assert redundancy > 5
     for batch in (10, 40, 100):
-        ours = [auc("unseen", batch, "Greedy", t, 0.1) for t in (30, 100, 300, 1000)]
-        assert ours[0] < ours[1] < ours[2] - 2
-        assert ours[3] > ours[2] - 0.2 or batch == 10
+        ours = [auc("unseen", batch, "Greedy", t, 0.1) for t in (100, 300, 1000)]
+        assert ours[0] + 2 < ours[1] < ours[2] + 0.1
+        assert auc("narrow", batch, "Greedy") > auc("narrow", batch, "BADGE") + 7
+    few = [auc("narrow", 10, "Greedy", t) for t in (5, 10, 20)]
+    assert few[0] < few[1] < few[2] - 5 < auc("narrow", 10, "Greedy") - 14
 
 
 def test_a_seed_set_that_has_not_seen_the_target():
