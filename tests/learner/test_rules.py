@@ -242,7 +242,7 @@ def test_the_order_of_telling_does_not_matter():
 
 def test_the_seed_governs_all():
     assert warm(seed=1).ask(5) == warm(seed=1).ask(5)
-    assert learner(seed=1).ask(5) != learner(seed=2).ask(5)
+    assert learner(seed=1, candidates=30).ask(5) != learner(seed=2, candidates=30).ask(5)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _PART = 256  # rows that are read at once
 
 
 def spread(pool: Any, target: Any, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Positions in the pool [size] of points that cover the target.
+    """Positions in the pool [size] of points that cover the target, copies last.
 
     Args:
         pool: rows to choose from: texts, numbers, images, a frame or a sparse matrix. Of anything
@@ -40,7 +40,12 @@ def spread(pool: Any, target: Any, size: int, rng: np.random.Generator) -> NDArr
     n, found = len(pool), features(pool, target)
     if found is None:
         return rng.choice(n, size, replace=False)
-    return herd(found[:n], found[n:], size, rng)
+    points, goals = found[:n], found[n:]
+    # Equal rows have one label: copies come when all others are taken.
+    kinds = np.sort(np.unique(points, axis=0, return_index=True)[1])
+    picks = kinds[herd(points[kinds], goals, min(size, len(kinds)), rng)]
+    left = np.setdiff1d(np.arange(n), picks)
+    return np.concatenate([picks, rng.choice(left, size - len(picks), replace=False)])
 
 
 def features(*parts: Any) -> NDArray[np.float32] | None:
