@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -744,14 +744,12 @@ def _greedy(pool: Tensor, val: Tensor, size: int) -> NDArray[np.int64]:
     return GreedyConditioning()(view, size, np.random.default_rng(0))
 
 
-def network_means(setting: str, seeds: int, *of: str) -> dict[str, float]:
-    """Print `noise_and_redundancy` of batches of 10, the mean of some networks."""
-    found = [
-        noise_and_redundancy(*network_draws(setting, seed, 1000 + REFERENCE, *of), 10)
-        for seed in range(seeds)
-    ]
+def network_means(setting: str, seeds: int, size: int, *of: str) -> dict[str, float]:
+    """Print `noise_and_redundancy` of batches of this size, the mean of some networks."""
+    draws = [network_draws(setting, seed, 1000 + REFERENCE, *of) for seed in range(seeds)]
+    found = [noise_and_redundancy(*drawn, size) for drawn in draws]
     means = {key: float(np.mean([f[key] for f in found])) for key in found[0]}
-    print(*of[:1], f"{setting}:", _rounded(means), flush=True)
+    print(*of[:1], f"{setting}, batches of {size}:", _rounded(means), flush=True)
     return means
 
 
@@ -776,7 +774,7 @@ def figure_noise() -> Figure:
         "Random": COLOURS["Random"],
     }
     for place, setting in enumerate(SETTINGS):
-        means = network_means(setting, seeds=3)
+        means = network_means(setting, 3, 10)
         for shift, (name, ink) in enumerate(bars.items()):
             x = place + 0.2 * shift
             label = f"{name}, t = 100" if name in ("MELL", "Greedy") else name
@@ -887,8 +885,8 @@ def main() -> None:
     torch.set_num_threads(1)  # small networks: threads would cost more than they bring
     for name in args.which or FIGURES:
         save(FIGURES[name](), args.out / f"{name}.png")
-    for setting in SETTINGS if args.mnist else ():
-        network_means(setting, 1, "mnist", args.mnist)
+    for setting, size in product(SETTINGS if args.mnist else (), (10, 80)):
+        network_means(setting, 1, size, "mnist", args.mnist)
 
 
 if __name__ == "__main__":

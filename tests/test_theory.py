@@ -542,7 +542,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the data folder is not beside the repository")
 def test_redundancy_and_not_noise_spoils_the_best_of_mnist():
     pool, val = theory.network_draws("no shift", 0, 1000, "mnist", str(SHARED / "mnist"))
-    check_noise_and_redundancy(theory.noise_and_redundancy(pool[:500], val, 10, many=300))
+    check_noise_and_redundancy(theory.noise_and_redundancy(pool[:800], val, 80, many=300))
 
 
 # --- how many draws a batch needs ----------------------------------------------------------------
