@@ -212,7 +212,7 @@ def waits(work):
 def test_nobody_waits_within_a_run_of_greedy_picks():
     probs = draws(460, 50, 5).cuda()
     S = drawspace.target_gram(probs[400:])
-    labels = drawspace.Labels(drawspace.explained(probs[:400]), S, 1e-3)
+    labels = drawspace.Labels(drawspace.reflected(probs[:400]), S, 1e-3)
     survey = labels.survey()
     greedy._run(labels, survey, 2)  # libraries wait when they are first used
     assert waits(lambda: greedy._run(labels, survey, 20)) == 0

@@ -94,9 +94,17 @@ def test_scores_are_falls_of_the_expected_loss():
     np.testing.assert_allclose(run.scores, scores, rtol=1e-9)
 
 
+@pytest.mark.parametrize("c", [2, 3, 10])
+def test_a_reflection_drops_a_row_and_keeps_all_products(c):
+    probs = torch.tensor(pair(c=c)[0])
+    whole, less = drawspace.explained(probs), drawspace.reflected(probs)
+    assert less.shape == (40, c - 1, 12)
+    torch.testing.assert_close(less.mT @ less, whole.mT @ whole)
+
+
 def labels_of(pool, val, noise=NOISE, dtype=torch.float64):
     pool, val = (torch.tensor(x, dtype=dtype) for x in (pool, val))
-    return drawspace.Labels(drawspace.explained(pool), drawspace.target_gram(val), noise)
+    return drawspace.Labels(drawspace.reflected(pool), drawspace.target_gram(val), noise)
 
 
 def plain(labels, size):
@@ -387,7 +395,7 @@ def test_counting_rare_classes_as_one_loses_no_more_than_promised(seed, classes,
     torch.testing.assert_close(coarse.sum(2), torch.ones(15, 12).double())
     S = drawspace.target_gram(val)
     whole, part = (
-        drawspace.Labels(drawspace.explained(p), S, NOISE).survey().least() for p in (pool, coarse)
+        drawspace.Labels(drawspace.reflected(p), S, NOISE).survey().least() for p in (pool, coarse)
     )
     order = pool.mean(1).argsort(1, descending=True)
     rest = drawspace.explained(pool).square().sum(2).gather(1, order)[:, classes - 1 :].sum(1)
