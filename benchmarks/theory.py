@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -897,8 +897,8 @@ def main() -> None:
     torch.set_num_threads(1)  # small networks: threads would cost more than they bring
     for name in args.which or FIGURES:
         save(FIGURES[name](), args.out / f"{name}.png")
-    for setting in SETTINGS if args.mnist else ():
-        network_means(setting, 1, 80, "mnist", args.mnist)
+    for setting, size in product(SETTINGS if args.mnist else (), (10, 80)):
+        network_means(setting, 1, size, "mnist", args.mnist)
 
 
 if __name__ == "__main__":
