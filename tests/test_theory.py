@@ -592,6 +592,13 @@ def test_what_the_grid_on_digits_says():
     assert few[0] < few[1] < few[2] - 5 < auc("narrow", 10, "Greedy") - 14
 
 
+@pytest.mark.parametrize(("drawn", "there"), [(None, 100), (30, 30), (300, 300)])
+def test_the_grid_uses_as_few_draws_as_it_says(drawn, there):
+    choice = draws.Choice("Greedy", drawn)
+    assert draws.experiment("shift", (40, 2), choice).draws == there
+    assert choice.strategy().enough_draws(40, 10) == (drawn or 360)
+
+
 def test_a_seed_set_that_has_not_seen_the_target():
     images = data.load("digits")
     split = data.split(images, experiment("digits", narrow=True), 0)
