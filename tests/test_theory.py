@@ -613,8 +613,9 @@ def test_a_seed_set_that_has_not_seen_the_target():
 
 
 def test_figures_are_drawn_small_and_shown(tmp_path):
-    theory.save(theory.figure_linear(), tmp_path / "linear.png")
-    assert (tmp_path / "linear.png").stat().st_size < 80_000
+    for name in ("linear", "draws"):
+        theory.save(theory.FIGURES[name](), tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size < 80_000
     shown = set(re.findall(r"\(theory/(\w+)\.png\)", (DOCS / "theory.md").read_text("utf-8")))
     assert shown == {*theory.FIGURES, "complexity"}
     sizes = {name: (DOCS / "theory" / f"{name}.png").stat().st_size for name in shown}
