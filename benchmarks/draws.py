@@ -30,7 +30,7 @@ from rich.table import Table
 from foresee import Badge, DrawsWarning, GreedyConditioning, TopK, mell, networks
 from foresee.lab import data, loop, methods, paper
 from foresee.lab.data import splits
-from foresee.lab.experiment import Method
+from foresee.lab.experiment import Experiment, Method
 from foresee.lab.report.statistics import area_under_curve
 from foresee.types import Strategy
 
@@ -77,24 +77,26 @@ GRID = [
 ]
 
 
+def experiment(setting: str, batch: tuple[int, int], choice: Choice) -> Experiment:
+    narrow = setting in ("narrow", "unseen")
+    found = paper.experiment("digits", shift=setting == "shift", narrow=narrow)
+    # A strategy can only ask for more draws than there are.
+    draws = found.draws if choice.draws is None else choice.draws
+    return replace(found, n_query=batch[0], rounds=batch[1], draws=draws)
+
+
 def trial(setting: str, batch: tuple[int, int], choice: Choice, seed: int) -> tuple[float, float]:
     """Area under the curve × 100, and the share of the labels that the narrow target counts."""
     warnings.simplefilter("ignore", DrawsWarning)
     images = data.load("digits")
-    experiment = replace(
-        paper.experiment("digits", setting == "shift", narrow=setting in ("narrow", "unseen")),
-        n_query=batch[0],
-        rounds=batch[1],
-    )
-    if choice.draws is not None:  # a strategy can only ask for more than there are
-        experiment = replace(experiment, draws=choice.draws)
-    sampler = methods.method("Random", experiment, *networks.statistics(images.pixels)).sampler
-    split = splits.split(images, experiment, seed)
+    wanted = experiment(setting, batch, choice)
+    sampler = methods.method("Random", wanted, *networks.statistics(images.pixels)).sampler
+    split = splits.split(images, wanted, seed)
     target = [int(name) for name in paper.experiment("digits", narrow=True).target]
     inside = np.isin(images.labels, target)
     task = splits.task(images, without_target(split, inside) if setting == "unseen" else split)
     method = Method("trial", sampler, choice.strategy())
-    rounds = list(loop.run(experiment, method, seed, task))
+    rounds = list(loop.run(wanted, method, seed, task))
     area = area_under_curve([r.n_labelled for r in rounds], [r.accuracy for r in rounds])
     bought = np.concatenate([r.labels for r in rounds if r.labels])
     return 100 * area, float(np.isin(bought, target).mean())

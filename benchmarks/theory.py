@@ -696,7 +696,7 @@ def finite_bias(sizes: Sequence[int], repeats: int = 20) -> dict[str, list[float
 def network_draws(
     setting: str, seed: int, draws: int, dataset: str = "digits", root: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Draws of up to 2000 points of an experiment's pool and of 100 targets, by its seed set."""
+    """Draws of up to 1000 points of an experiment's pool and of 100 targets, by its seed set."""
     images = data.load(dataset, root) if root else _digits()[0]
     wanted = experiment(dataset, shift=setting == "shift", narrow=setting == "narrow")
     task = data.task(images, data.split(images, wanted, seed))
@@ -704,40 +704,52 @@ def network_draws(
     statistics = networks.statistics(images.pixels[:10_000])
     sampler = samplers.DropoutNetwork("mlp", 10, wanted.image_size, *statistics, small, draws)
     posterior = sampler(task.seed, torch.from_numpy(task.seed_labels), generator(seed, 0, "train"))
-    pool, val = task.pool[:2000], task.val[:TARGETS]
+    pool, val = task.pool[:1000], task.val[:TARGETS]
     return _tensor(posterior.predict(pool)), _tensor(posterior.predict(val))
 
 
 def noise_and_redundancy(
-    pool: Tensor, val: Tensor, size: int, draws: int = 100, many: int = 1000
+    pool: Tensor, val: Tensor, size: int, draws: int = 100, many: int = 1000, sets: int = 5
 ) -> dict[str, float]:
-    """What batches by the first ``draws`` draws, or by ``many``, are worth by those after these.
+    """What batches by sets of ``draws`` draws are worth by those after the first ``many``: means.
 
-    Scores in parts of the true best ones, promises in parts of that of greedy conditioning.
+    Scores in parts of the true best ones, promises in parts of that of greedy conditioning by many.
     """
-    few, most, judge = (
-        tuple(x[:, part] for x in (pool, val))
-        for part in (slice(draws), slice(many), slice(many, None))
-    )
-    truth, plain_scores = (ESTIMATES["as it is"](*x) for x in (judge, few))
-    found = {"bias": float(plain_scores.mean() / truth.mean() - 1)}
-    for name, estimate in ESTIMATES.items():
-        scores = plain_scores if name == "as it is" else estimate(*few)
-        claimed, true = luck(scores, truth, size)
-        found |= {f"claimed, {name}": claimed, f"true, {name}": true}
-    batches = {
-        "MELL": best(plain_scores, size),
-        "MELL, no noise": best(truth, size),
-        "Greedy": _greedy(*few, size),
-        "Random": generator(0, "batch").permutation(len(pool))[:size],
+
+    def part(first: int, last: int | None) -> tuple[Tensor, ...]:
+        return tuple(x[:, first:last] for x in (pool, val))
+
+    judge = part(many, None)
+    truth = ESTIMATES["as it is"](*judge)
+    whole = promise(judge[0][greedy(part(0, many), size)], judge[1])
+
+    def promised(picks: NDArray[np.int64]) -> float:
+        return promise(judge[0][picks], judge[1]) / whole
+
+    def by_few(few: tuple[Tensor, ...]) -> dict[str, float]:
+        scores = {name: estimate(*few) for name, estimate in ESTIMATES.items()}
+        plain_scores = scores["as it is"]
+        found = {"bias": float(plain_scores.mean() / truth.mean() - 1)}
+        for name, values in scores.items():
+            claimed, true = luck(values, truth, size)
+            found |= {f"claimed, {name}": claimed, f"true, {name}": true}
+        return found | {
+            "MELL": promised(best(plain_scores, size)),
+            "Greedy": promised(greedy(few, size)),
+        }
+
+    each = [by_few(part(k * draws, (k + 1) * draws)) for k in range(sets)]
+    top = best(truth, size)
+    return {key: float(np.mean([found[key] for found in each])) for key in each[0]} | {
+        "MELL, no noise": promised(top),
+        "Random": promised(generator(0, "batch").permutation(len(pool))[:size]),
+        "alone": float(mebl(judge[0][top], judge[1]).sum()) / whole,
     }
-    whole = promise(judge[0][_greedy(*most, size)], judge[1])
-    found |= {k: promise(judge[0][picks], judge[1]) / whole for k, picks in batches.items()}
-    alone = float(mebl(judge[0][batches["MELL, no noise"]], judge[1]).sum())
-    return found | {"alone": alone / whole}
 
 
-def _greedy(pool: Tensor, val: Tensor, size: int) -> NDArray[np.int64]:
+def greedy(draws: tuple[Tensor, ...], size: int) -> NDArray[np.int64]:
+    """Positions in the pool, of whose draws and those of the targets this is the pair."""
+    pool, val = draws
     rows = np.arange(len(pool) + len(val))
     posterior = _Known(torch.cat([pool, val]))
     view = View(posterior, rows[:1], rows[:1], rows[: len(pool)], rows[len(pool) :])

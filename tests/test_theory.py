@@ -510,29 +510,27 @@ def test_the_highest_scores_are_redundant_without_any_noise():
     assert len(set(theory.best(mell(pool, val), 10))) == 10
     alone = mebl(copies[top], val).sum()
     together = promise(copies[top], val)
-    greedy = theory._greedy(torch.from_numpy(copies), torch.from_numpy(val), 10)
+    greedy = theory.greedy((torch.from_numpy(copies), torch.from_numpy(val)), 10)
     assert len(set(greedy // 5)) > 5
     assert promise(copies[greedy], val) > 1.1 * together
     assert alone > 1.5 * together
 
 
 def check_noise_and_redundancy(found):
-    """What holds on digits and on MNIST."""
-    assert found["bias"] > 0.1
-    assert found["claimed, as it is"] > 1.1
-    assert found["true, as it is"] > 0.8  # noise costs the picks little,
+    """What holds on digits and on MNIST, by three sets of 100 draws."""
+    assert 0.8 < found["true, as it is"] < found["claimed, as it is"]  # noise boasts,
     for name in ("less k / 2t", "jackknife"):
-        assert abs(found[f"claimed, {name}"] - 1) < found["claimed, as it is"] - 1
-        assert found[f"true, {name}"] < found["true, as it is"] + 0.05
-    assert found["alone"] > 1.5 * found["MELL, no noise"]  # and redundancy much:
-    assert found["MELL, no noise"] < found["MELL"] + 0.1  # without the noise it is no better,
-    assert found["Greedy"] > found["MELL, no noise"]  # with as few draws greedy choice is
+        assert found[f"claimed, {name}"] < found["claimed, as it is"]
+        assert found[f"true, {name}"] < found["true, as it is"] + 0.05  # but hardly misleads;
+    assert found["alone"] > 1.5 * found["MELL, no noise"]  # redundancy is what costs:
+    assert found["MELL, no noise"] < found["MELL"] + 0.1  # without noise it is no better,
+    assert found["Greedy"] > found["MELL, no noise"]  # with as few draws a joint choice is
 
 
 @pytest.mark.parametrize("setting", theory.SETTINGS)
 def test_redundancy_and_not_noise_spoils_the_best_of_digits(setting):
     draws = theory.network_draws(setting, 0, 1000)
-    check_noise_and_redundancy(theory.noise_and_redundancy(*draws, 10, many=300))
+    check_noise_and_redundancy(theory.noise_and_redundancy(*draws, 10, many=300, sets=3))
 
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -542,7 +540,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the data folder is not beside the repository")
 def test_redundancy_and_not_noise_spoils_the_best_of_mnist():
     pool, val = theory.network_draws("no shift", 0, 1000, "mnist", str(SHARED / "mnist"))
-    check_noise_and_redundancy(theory.noise_and_redundancy(pool[:800], val, 80, many=300))
+    check_noise_and_redundancy(theory.noise_and_redundancy(pool[:800], val, 80, many=300, sets=3))
 
 
 # --- how many draws a batch needs ----------------------------------------------------------------
@@ -594,6 +592,13 @@ def test_what_the_grid_on_digits_says():
     assert few[0] < few[1] < few[2] - 5 < auc("narrow", 10, "Greedy") - 14
 
 
+@pytest.mark.parametrize(("drawn", "there"), [(None, 100), (30, 30), (300, 300)])
+def test_the_grid_uses_as_few_draws_as_it_says(drawn, there):
+    choice = draws.Choice("Greedy", drawn)
+    assert draws.experiment("shift", (40, 2), choice).draws == there
+    assert choice.strategy().enough_draws(40, 10) == (drawn or 360)
+
+
 def test_a_seed_set_that_has_not_seen_the_target():
     images = data.load("digits")
     split = data.split(images, experiment("digits", narrow=True), 0)
@@ -608,8 +613,9 @@ def test_a_seed_set_that_has_not_seen_the_target():
 
 
 def test_figures_are_drawn_small_and_shown(tmp_path):
-    theory.save(theory.figure_linear(), tmp_path / "linear.png")
-    assert (tmp_path / "linear.png").stat().st_size < 80_000
+    for name in ("linear", "draws"):
+        theory.save(theory.FIGURES[name](), tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size < 80_000
     shown = set(re.findall(r"\(theory/(\w+)\.png\)", (DOCS / "theory.md").read_text("utf-8")))
     assert shown == {*theory.FIGURES, "complexity"}
     sizes = {name: (DOCS / "theory" / f"{name}.png").stat().st_size for name in shown}
