@@ -53,3 +53,18 @@ def test_committed_rounds_are_those_of_the_plans(tmp_path):
         found = store.trials(tmp_path / name)
         assert found
         assert {trial.experiment for trial in found} <= planned
+
+
+def test_holm_corrects_for_the_number_of_comparisons():
+    assert campaign.holm_adjusted([0.01, 0.03, 0.04]) == pytest.approx([0.03, 0.06, 0.06])
+    assert campaign.holm_adjusted([0.6, 0.7]) == [1, 1]
+
+
+def test_the_default_is_compared_over_the_rounds_that_all_have(capsys):
+    campaign.compare(["mnist-small"])
+    text = capsys.readouterr().out
+    readme = (Path(campaign.__file__).parent / "README.md").read_text().replace("−", "-")
+    cells = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "±" in line]
+    assert len(cells) > 9
+    for _, _, _, difference, interval, *_ in cells:  # what the page says of them
+        assert f"{difference.strip()} ({interval.strip()})" in readme
