@@ -9,7 +9,7 @@ its labels is of the target) batches of 10, 40 and 100 labels are chosen among t
 draws with noise ε. Printed are the area under the learning curve × 100 less that of BADGE from the
 same networks, mean ± standard error over seeds, and, on the narrow target, the share of the labels
 that were bought where they count. Minutes for each seed on two cores. `draws.csv` holds the means
-that docs/theory.md shows; of the narrow target it has the rule only, and small T.
+that docs/theory.md shows, for the narrow target not of the whole grid.
 """
 
 import argparse

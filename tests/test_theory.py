@@ -588,6 +588,13 @@ def test_what_the_grid_on_digits_says():
         ours = [auc("unseen", batch, "Greedy", t, 0.1) for t in (100, 300, 1000)]
         assert ours[0] + 2 < ours[1] < ours[2] + 0.1
         assert auc("narrow", batch, "Greedy") > auc("narrow", batch, "BADGE") + 7
+        assert (
+            auc("narrow", batch, "Greedy", 300, 0.1) > auc("narrow", batch, "Greedy", 100, 0.1) + 1
+        )
+    for batch in (40, 100):
+        assert (
+            auc("narrow", batch, "Greedy", 1000, 0.1) > auc("narrow", batch, "Greedy", 300, 0.1) + 1
+        )
     few = [auc("narrow", 10, "Greedy", t) for t in (5, 10, 20)]
     assert few[0] < few[1] < few[2] - 5 < auc("narrow", 10, "Greedy") - 14
 
