@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foresee import Badge, Default, GreedyConditioning, InputError, TopK, default_strategy, entropy
+from foresee import (
+    Default,
+    GreedyConditioning,
+    InputError,
+    MaxHerding,
+    TopK,
+    default_strategy,
+    entropy,
+)
 from foresee.strategies.default import ColdStart
 from foresee.testing import check_strategy, random_view
 from foresee.types import View
@@ -48,8 +56,8 @@ def test_candidates_follow_the_batch(size, candidates):
 
 def test_few_draws_leave_it_to_embeddings_where_there_are_some():
     few = view_of(t=19)
-    assert default_strategy(few, 5) == Badge()
-    assert default_strategy(only(few, "point", "embed"), 5) == Badge()
+    assert default_strategy(few, 5) == MaxHerding(None, 1000, "target")
+    assert default_strategy(only(few, "point", "embed"), 5) == MaxHerding(None, 1000, "target")
     assert default_strategy(only(few, "predict", "point"), 5) == GreedyConditioning(None, 1000)
     assert default_strategy(only(few, "point"), 5) == TopK(entropy, point=True)
 

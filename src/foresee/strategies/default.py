@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from foresee import arrays
 from foresee.errors import InputError
 from foresee.scores import entropy
-from foresee.strategies.badge import Badge
 from foresee.strategies.candidates import check_request, check_target
 from foresee.strategies.greedy import FEWEST_DRAWS, GreedyConditioning
-from foresee.strategies.herding import herd
+from foresee.strategies.herding import MaxHerding, herd
 from foresee.strategies.topk import TopK
 from foresee.types import Strategy, View, more_draws
 
@@ -36,26 +35,26 @@ def default_strategy(view: View, size: int) -> Strategy:
     Returns:
         With 20 draws or more, or a posterior that can make them, `GreedyConditioning`, which makes
         draws and noise follow the batch, among 4000 points of the pool or ten for each pick, and
-        1000 targets. With fewer draws or none, and embeddings, `Badge`. With few draws alone,
-        `GreedyConditioning` still; with the model's own predictions alone, the highest entropies.
-        Without any label `ColdStart`, which covers the target by raw features.
+        1000 targets. With fewer draws or none, and embeddings, `MaxHerding`, which covers the
+        target. With few draws alone, `GreedyConditioning` still; with the model's own predictions
+        alone, the highest entropies. Without any label `ColdStart`, which covers the target by raw
+        features.
 
     >>> from foresee.testing import random_view
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=50), 3)
     GreedyConditioning(candidates=None, targets=1000, classes=16, noise=None, draws=None)
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=5), 3)
-    Badge()
+    MaxHerding(candidates=None, targets=1000, cover='target', bandwidth=1.0)
     """
     posterior: Any = view.posterior
     if posterior is None:
         return ColdStart()
     draws = _shape(more_draws(posterior, FEWEST_DRAWS), "predict", view)[1]
+    enough = max(CANDIDATES, CANDIDATES_EACH * size)
+    candidates = enough if enough < len(view.pool) else None
     if draws < FEW_DRAWS and _shape(posterior, "embed", view)[1]:
-        return Badge()
-    if not draws:
-        return TopK(entropy, point=True)
-    candidates = max(CANDIDATES, CANDIDATES_EACH * size)
-    return GreedyConditioning(candidates if candidates < len(view.pool) else None, TARGETS)
+        return MaxHerding(candidates, TARGETS, cover="target")
+    return GreedyConditioning(candidates, TARGETS) if draws else TopK(entropy, point=True)
 
 
 def _shape(posterior: Any, method: str, view: View) -> tuple[int, ...]:
