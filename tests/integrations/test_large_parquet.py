@@ -6,6 +6,8 @@ import pytest
 
 import large
 
+pytest.importorskip("pyarrow")
+
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits differ elsewhere")
 @pytest.mark.parametrize("kind", ["numbers.parquet", "texts.parquet"])

@@ -2,6 +2,7 @@
 
 import csv as tables
 import time
+import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -140,15 +141,18 @@ def suggest(
         ids = _ids(pool, ids)
         passed = steps.excluded(rows, ids, exclude or [], note)
         chosen = _sized(request, k, len(rows) - len(passed), shortlist)
-        picks = chosen(
-            rows,
-            targets,
-            seed=seed,
-            scratch=memory << 20,
-            loss=costs,
-            excluded=passed,
-            advance=advance,
-        )
+        with warnings.catch_warnings(record=True) as heard:
+            picks = chosen(
+                rows,
+                targets,
+                seed=seed,
+                scratch=memory << 20,
+                loss=costs,
+                excluded=passed,
+                advance=advance,
+            )
+        for warning in heard:  # of draws that are few for the batch
+            note(str(warning.message))
         if picks.copies:
             note(
                 f"only {k - picks.copies:,} rows differ in their predictions: the last "
