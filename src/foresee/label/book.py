@@ -177,7 +177,8 @@ class Book:
                     for name, answer in record.answers(event):
                         given = self.desk.state.given.get(name, [])
                         if given and given[-1] == (answer, who):
-                            found.setdefault(name, getattr(answer, "value", answer))
+                            text = answer.value if isinstance(answer, Answer) else answer
+                            found.setdefault(name, str(text))
                 if len(found) >= size:
                     break
         return list(found.items())[:size][::-1]

@@ -127,8 +127,10 @@ class Fitter:
         if "error" in found:
             self.known.error = found["error"]
             return
-        batch = {k: tuple(v) if isinstance(v, list) else v for k, v in found["batch"].items()}
-        self._learn(desk.hand_out(Batch(**batch)), Batch(**batch), found)
+        fields: dict[str, Any] = found["batch"]
+        fields |= {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
+        chosen = Batch(**fields)
+        self._learn(desk.hand_out(chosen), chosen, found)
         # Twice what was labelled meanwhile, so that nobody waits during the next fit.
         told = len(desk.state.given) - labels
         self._size = min(_MOST, max(self.book.items.spec.batch, 2 * told))

@@ -133,7 +133,7 @@ def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
         return {"model": Frozen(_extractor(spec.model), LogisticRegression(max_iter=1000))}
     if spec.model is not None:
         return _own(spec.model, recipe)
-    shape = getattr(inputs, "shape", ())
+    shape: tuple[int, ...] = getattr(inputs, "shape", ())
     if len(shape) == 4:
         build = partial(networks.slim_cnn, image_size=shape[2], channels=shape[1])
         return {"model": build, "recipe": recipe}
