@@ -57,7 +57,7 @@ class Fitter:
         self._rng = generator(spec.seed, len(book.desk.events), "fill")
         self._needed, self._done = threading.Event(), threading.Event()
         self._since: float | None = None  # when somebody began to wait
-        self._size, self._asked = spec.batch, (-1, -1)
+        self._wanted, self._asked = spec.batch, (-1, -1)
         self._process: subprocess.Popen[str] | None = None
         self._told = 0  # events that the process knows
         self._thread = threading.Thread(target=self._loop, daemon=True)
@@ -75,8 +75,9 @@ class Fitter:
             self._process.kill()
             self._process.wait()
 
-    def wake(self) -> None:
-        """Something was told or taken."""
+    def wake(self, wanted: int = 0) -> None:
+        """Something was told or taken; somebody wants so many at once."""
+        self._wanted = max(self._wanted, min(wanted, _MOST))
         if self.book.waiting() <= self.ahead:
             self._needed.set()
 
@@ -86,8 +87,11 @@ class Fitter:
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since >= self.patience:
-            self.book.fill(self._size, self._rng)
+            self.book.fill(self._size(), self._rng)
             self._since = None
+
+    def _size(self) -> int:
+        return max(self.book.items.spec.batch, self._wanted)
 
     def _loop(self) -> None:
         while not self._done.is_set():
@@ -118,7 +122,7 @@ class Fitter:
         with desk.lock:
             events, labels = desk.events[self._told :], len(desk.state.given)
         self._told += len(events)
-        process.stdin.write(json.dumps({"events": events, "size": self._size}) + "\n")
+        process.stdin.write(json.dumps({"events": events, "size": self._size()}) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
         if not line:
@@ -132,8 +136,7 @@ class Fitter:
         chosen = Batch(**fields)
         self._learn(desk.hand_out(chosen), chosen, found)
         # Twice what was labelled meanwhile, so that nobody waits during the next fit.
-        told = len(desk.state.given) - labels
-        self._size = min(_MOST, max(self.book.items.spec.batch, 2 * told))
+        self._wanted = min(_MOST, 2 * (len(desk.state.given) - labels))
         self._since = None
 
     def _learn(self, out: Batch, chosen: Batch, found: dict[str, Any]) -> None:

@@ -112,12 +112,12 @@ class Items:
 
     def id(self, number: int) -> Id:
         """The id of a number."""
-        side, place, _ = self._find(number)
+        side, place, _ = self.find(number)
         return side.ids[place]
 
     def show(self, number: int) -> dict[str, Any]:
         """What the page shows of an item, as JSON has it."""
-        side, place, path = self._find(number)
+        side, place, path = self.find(number)
         shown: dict[str, Any] = {"item": number, "name": str(side.ids[place])}
         if Path(path).is_dir():
             return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
@@ -135,7 +135,7 @@ class Items:
         Raises:
             InputError: it is broken, too large, no image, or a link out of the folder.
         """
-        rows, place, path = self._find(number)
+        rows, place, path = self.find(number)
         if not Path(path).is_dir():
             raise InputError(f"item {number} is no image")
         with _DECODERS:
@@ -149,7 +149,7 @@ class Items:
         image.save(content, "JPEG", quality=88)
         return content.getvalue(), "image/jpeg"
 
-    def _find(self, number: int) -> tuple[Named, int, str]:
+    def find(self, number: int) -> tuple[Named, int, str]:
         """Where an item is: its side, its place there, and the path that side was read from."""
         if not 0 <= number < len(self):
             raise InputError(f"there is no item {number}: reload the page")

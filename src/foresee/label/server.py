@@ -178,9 +178,8 @@ class Page:
 
     def _next(self, tab: str, size: int) -> dict[str, Any]:
         ids = self.book.take(tab, size)
-        if ids:
-            self.fitter.wake()
-        else:
+        self.fitter.wake(size if size > len(ids) else 0)
+        if not ids:
             self.fitter.hungry()
             ids = self.book.take(tab, size)
         return {"items": [self._show(name) for name in ids]}

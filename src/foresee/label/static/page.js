@@ -270,6 +270,7 @@ function drawLive() {
   $("count").textContent = `${live.labels.toLocaleString()} of ${live.total.toLocaleString()} labelled`;
   $("fitting").hidden = !live.fitting;
   $("person").textContent = live.who ?? "";
+  $("person").setAttribute("aria-label", `${live.who ?? ""}: change your name`);
   const most = Math.max(1, ...Object.values(live.counts));
   $("counts").replaceChildren(...(live.classes.length ? [make("table", {}, make("tbody", {}, ...live.classes.map((name) => {
     const bar = make("span", { className: "bar-fill" });
