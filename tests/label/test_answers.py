@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from conftest import N, Site
+from visitors import N, Site
 
 from foresee import SKIP, UNSURE, InputError
 from foresee.label.book import Book

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from conftest import Site
 from PIL import Image
+from visitors import Site
 
 from foresee import InputError
 from foresee.label.export import export
@@ -33,7 +33,8 @@ def test_imagefolder(labelled, tmp_path):
     assert export(labelled.spec, labelled.out, "imagefolder", tmp_path / "to") == 4
     found = sorted(str(p.relative_to(tmp_path / "to")) for p in (tmp_path / "to").rglob("*.png"))
     assert found == ["_../02.png", "cat/03.png", "cat_dog/01.png", "cat_dog/sub__01.png"]
-    assert Image.open(tmp_path / "to" / "cat" / "03.png").size == (12, 9)
+    with Image.open(tmp_path / "to" / "cat" / "03.png") as image:
+        assert image.size == (12, 9)
 
 
 def test_coco(labelled, tmp_path):
@@ -48,7 +49,8 @@ def test_coco(labelled, tmp_path):
 
 def test_datasets(labelled, tmp_path):
     export(labelled.spec, labelled.out, "datasets", tmp_path / "to")
-    rows = [json.loads(line) for line in (tmp_path / "to" / "metadata.jsonl").open()]
+    lines = (tmp_path / "to" / "metadata.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     assert {row["id"]: row["label"] for row in rows} == TOLD
     assert all((tmp_path / "to" / row["file_name"]).is_file() for row in rows)
 

@@ -94,7 +94,17 @@ def label(
     from foresee.label.items import Spec
 
     columns = None if inputs is None else tuple(_split(inputs))
-    spec = Spec(str(pool), None if target is None else str(target), columns, ids, size, model, seed, holdout, batch)
+    spec = Spec(
+        str(pool),
+        None if target is None else str(target),
+        columns,
+        ids,
+        size,
+        model,
+        seed,
+        holdout,
+        batch,
+    )
     if (export is None) != (to is None):
         stop("error: --export and --to belong together: pass both or none", code=2)
     if export is not None and to is not None:

@@ -102,9 +102,7 @@ def _label_studio(items: Items, labelled: Labelled, to: Path) -> None:
             "type": "choices",
             "value": {"choices": [label]},
         }
-        tasks.append(
-            {"data": {**data, "id": shown["name"]}, "annotations": [{"result": [result]}]}
-        )
+        tasks.append({"data": {**data, "id": shown["name"]}, "annotations": [{"result": [result]}]})
     _write(to, tasks)
 
 
