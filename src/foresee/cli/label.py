@@ -79,6 +79,8 @@ def label(
         str | None, typer.Option(help="The secret in the page's address. [default: a new one]")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open it.")] = False,
+    ahead: Annotated[int | None, typer.Option(hidden=True)] = None,
+    patience: Annotated[float, typer.Option(hidden=True)] = 2.0,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of everything random.")] = 0,
 ) -> None:
     """Label images, texts or rows on a page, those first that help most.
@@ -115,7 +117,10 @@ def label(
             f"whoever reaches {host} and has the token can see all of {pool} and label it; the "
             "connection is not encrypted"
         )
-    with serve.Serving(spec, out, _split(classes), import_from, host, port, token) as page:
+    serving = serve.Serving(
+        spec, out, _split(classes), import_from, host, port, token, patience=patience, ahead=ahead
+    )
+    with serving as page:
         Console().print(Text(page.url), soft_wrap=True)
         Console(stderr=True).print(Text(f"labels go to {out}; Ctrl-C ends", style="dim"))
         page.run(browse=not no_browser)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +74,9 @@ class Fitter:
         self._needed.set()
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        self._end()
 
     def wake(self, wanted: int = 0) -> None:
         """Something was told or taken; somebody wants so many at once."""
@@ -105,12 +108,12 @@ class Fitter:
             self.busy = True
             try:
                 self._round()
+                self._asked = asked
             except (OSError, ValueError) as error:  # it was killed, or could not be started
-                self._process, self._told = None, 0
+                self._end()
                 if not self._done.wait(_AGAIN):
                     self.known.error = f"the fitting process ended ({error}): it is started again"
                     self._needed.set()
-            self._asked = asked
             self.busy = False
 
     def _round(self) -> None:
@@ -154,6 +157,16 @@ class Fitter:
             {k: v for k, v in (old.why | why).items() if k in still},
             {k: v for k, v in (old.guess | guess).items() if k in still},
         )
+
+    def _end(self) -> None:
+        process, self._process, self._told = self._process, None, 0
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                with suppress(OSError):  # what was not read is lost
+                    pipe.close()
 
     def _started(self) -> "subprocess.Popen[str]":
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}

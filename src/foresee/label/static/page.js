@@ -217,7 +217,7 @@ function drawWhy(item) {
     : about.length
       ? "Its label would tell most about these of the target:"
       : state.live.trained
-        ? "Chosen with its batch."
+        ? "It came by chance, as the model was still learning."
         : "There is no model yet: the first items are spread over all there is.";
   $("why").replaceChildren(...about.map((each) => make("figure", {},
     picture(each, "small"), make("figcaption", { textContent: `−${each.gain.toPrecision(2)}`, title: "expected fall of its Brier loss" }))));
@@ -305,7 +305,7 @@ function drawAccuracy(live) {
   }
   const [accuracy, low, high, n] = live.card;
   const range = make("span", { className: "range" }), dot = make("span", { className: "at" });
-  range.style.left = percent(low);
+  range.style.left = `${100 * low}%`;
   range.style.width = `${100 * (high - low)}%`;
   dot.style.left = `${100 * accuracy}%`;
   $("accuracy").replaceChildren(
