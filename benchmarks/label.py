@@ -185,7 +185,7 @@ def many_files(folder: Path, number: int) -> None:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     contents = []
-    for i in range(200):
+    for _ in range(200):
         path = folder / "one.png"
         Image.fromarray(rng.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(path)
         contents.append(path.read_bytes())
@@ -267,7 +267,8 @@ def kills(root: Path, people: int, labels: int, times: int) -> None:
     found = sorted((row["id"], row["label"], row["who"]) for row in page.rows())
     twice = len(found) - len({name for name, *_ in found})
     console.print(
-        f"{people} people, {len(want):,} labels, {times} kills: {len(set(want) - set(found))} lost, "
+        f"{people} people, {len(want):,} labels, {times} kills: "
+        f"{len(set(want) - set(found))} lost, "
         f"{len(found) - len(want)} more than told, {twice} items labelled twice"
     )
 

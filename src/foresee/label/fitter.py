@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foresee.label.book import Book
@@ -39,6 +39,21 @@ class Known:
     why: dict[Id, list[tuple[Id, float]]] = field(default_factory=dict)
     guess: dict[Id, str] = field(default_factory=dict)
     error: str | None = None
+
+
+def mixed(batch: Batch) -> Batch:
+    """The same batch, with what is held out spread over it: or the accuracy is known late.
+
+    >>> mixed(Batch((1, 2, 3, 4, 8, 9), (1, 1, 1, 1, None, None), held=(8, 9))).ids
+    (1, 8, 2, 3, 9, 4)
+    """
+    due: dict[int, float] = {}
+    for held in (False, True):
+        part = [i for i, name in enumerate(batch.ids) if (name in batch.held) is held]
+        due |= {i: (k + 0.5) / len(part) for k, i in enumerate(part)}
+    order = sorted(due, key=due.__getitem__)
+    ids, scores = (tuple(each[i] for i in order) for each in (batch.ids, batch.scores))
+    return replace(batch, ids=ids, scores=scores)
 
 
 class Fitter:
@@ -136,7 +151,7 @@ class Fitter:
             return
         fields: dict[str, Any] = found["batch"]
         fields |= {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
-        chosen = Batch(**fields)
+        chosen = mixed(Batch(**fields))
         self._learn(desk.hand_out(chosen), chosen, found)
         # Twice what was labelled meanwhile, so that nobody waits during the next fit.
         self._wanted = min(_MOST, 2 * (len(desk.state.given) - labels))

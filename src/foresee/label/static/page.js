@@ -231,7 +231,6 @@ function drawGrid() {
     const chosen = state.chosen.has(item.item);
     const tile = make("button", { type: "button", className: "tile", "aria-pressed": String(chosen), title: item.name },
       picture(item, "small"));
-    if (item.kind === "image") tile.setAttribute("aria-label", item.name);
     if (item.guess) tile.append(make("span", { className: "guess", textContent: `${item.guess}?` }));
     tile.dataset.item = item.item;
     tile.addEventListener("click", () => {
