@@ -12,7 +12,7 @@ from visitors import Site
 
 from foresee import InputError
 from foresee.label import work
-from foresee.label.fitter import Fitter
+from foresee.label.fitter import Fitter, started
 from foresee.label.items import Spec
 
 OWN = """
@@ -109,6 +109,17 @@ def test_a_model_that_is_not_there(folder, tmp_path):
     for model, words in (("nowhere.py:build", "there is no file"), (str(tmp_path), "transformers")):
         with pytest.raises(InputError, match=words):
             work.worker(Spec(str(folder), model=model))
+
+
+def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    process = started(Spec(texts, model="nowhere.py:build"))
+    for _ in range(2):
+        process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
+        process.stdin.flush()
+        assert "there is no file" in json.loads(process.stdout.readline())["error"]
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):

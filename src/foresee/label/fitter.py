@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foresee.label.book import Book
+from foresee.label.items import Spec
 from foresee.learner.record import Batch, Id
 from foresee.seeding import generator
 
@@ -63,18 +64,26 @@ class Fitter:
         book: what is labelled.
         patience: seconds that somebody waits for a choice before items come by chance.
         ahead: a batch is chosen when so few are left; by default half a batch.
+        process: of `started`, where it was started before the book was there.
     """
 
-    def __init__(self, book: Book, patience: float = 2.0, ahead: int | None = None) -> None:
+    def __init__(
+        self,
+        book: Book,
+        patience: float = 2.0,
+        ahead: int | None = None,
+        process: "subprocess.Popen[str] | None" = None,
+    ) -> None:
         self.book, self.patience = book, patience
         spec = book.items.spec
         self.ahead = spec.batch // 2 if ahead is None else ahead
         self.known, self.busy = Known(), False
         self._rng = generator(spec.seed, len(book.desk.events), "fill")
         self._needed, self._done = threading.Event(), threading.Event()
-        self._since: float | None = None  # when somebody began to wait
+        # When somebody began to wait: who opens the page has waited since it was started.
+        self._since: float | None = None if process is None else time.monotonic()
         self._wanted, self._asked = spec.batch, (-1, -1)
-        self._process: subprocess.Popen[str] | None = None
+        self._process = process
         self._told = 0  # events that the process knows
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -133,7 +142,7 @@ class Fitter:
 
     def _round(self) -> None:
         """One request and its answer."""
-        process = self._process or self._started()
+        process = self._process = self._process or started(self.book.items.spec)
         assert process.stdin is not None
         assert process.stdout is not None
         desk = self.book.desk
@@ -183,15 +192,18 @@ class Fitter:
                 with suppress(OSError):  # what was not read is lost
                     pipe.close()
 
-    def _started(self) -> "subprocess.Popen[str]":
-        threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "foresee.label.work"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | threads,
-        )
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(self.book.items.spec.plain()) + "\n")
-        return self._process
+
+def started(spec: Spec) -> "subprocess.Popen[str]":
+    """The process that fits, which reads the data while others get ready."""
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foresee.label.work"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | threads,
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(spec.plain()) + "\n")
+    process.stdin.flush()
+    return process

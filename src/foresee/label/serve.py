@@ -7,6 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +15,7 @@ import uvicorn
 
 from foresee.errors import InputError
 from foresee.label.book import Book
-from foresee.label.fitter import Fitter
+from foresee.label.fitter import Fitter, started
 from foresee.label.guard import is_loopback as is_loopback
 from foresee.label.items import Items, Spec
 from foresee.label.server import application
@@ -71,19 +72,21 @@ class Serving:
         patience: float = 2.0,
         ahead: int | None = None,
     ) -> None:
-        self.book = Book(Items(spec), out, classes)
-        try:
+        with ExitStack() as undo:  # what was begun ends where the rest cannot be
+            process = started(spec)
+            undo.callback(process.communicate)
+            undo.callback(process.kill)
+            self.book = Book(Items(spec), out, classes)
+            undo.callback(self.book.close)
             if import_from is not None:
                 take_over(self.book, import_from)
             self._socket = _listening(host, port)
-        except BaseException:
-            self.book.close()
-            raise
+            undo.pop_all()
         token = token or secrets.token_urlsafe(24)
         self.port = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/?token={token}"
-        self.fitter = Fitter(self.book, patience, ahead)
+        self.fitter = Fitter(self.book, patience, ahead, process)
         self.app = application(self.book, self.fitter, token, shown, self.port)
 
     def run(self, browse: bool = False) -> None:

@@ -40,17 +40,23 @@ def main() -> None:
     warnings.simplefilter("ignore", DrawsWarning)  # nobody at the page could do anything about it
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=[lines], daemon=True).start()
-    answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     spec = Spec(**json.loads(lines.get()))
+    try:
+        answer = worker(spec)
+    except Exception as error:  # whatever a stranger's model or data do, labelling goes on
+        answer = partial(_refuse, error)
     while True:
         asked = json.loads(lines.get())
         try:
-            answer = answer or worker(spec)
             found = answer(asked)
-        except Exception as error:  # whatever a stranger's model or data do, labelling goes on
-            found = {"error": str(error) if isinstance(error, InputError) else repr(error)}
+        except Exception as error:
+            found = _refuse(error, asked)
         answers.write(json.dumps(found) + "\n")
         answers.flush()
+
+
+def _refuse(error: Exception, asked: dict[str, Any]) -> dict[str, Any]:
+    return {"error": str(error) if isinstance(error, InputError) else repr(error)}
 
 
 def _listen(lines: "queue.Queue[str]") -> None:
