@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-
-pytest.importorskip("starlette")
 from visitors import N, Site
 
 
