@@ -153,12 +153,15 @@ def test_people_and_tabs_share_one_queue(site):
     seen: list[int] = []
     for turn in range(N):
         person = people[turn % 3]
-        items = person.next(4)
+        found = person.post("/next", tab=person.tab, size=4).json()
+        assert not found["done"]
+        items = found["items"]
         if items:
             seen.append(items[0]["item"])
             assert person.label(seen[-1], "cat", size=4).status_code == 200
     assert len(seen) == len(set(seen)) == N
     assert len(site.rows()) == N
+    assert people[0].post("/next", tab="first-tab").json()["done"]
 
 
 def test_what_a_closed_tab_held_is_for_others(site, monkeypatch):

@@ -182,7 +182,8 @@ class Page:
         if not ids:
             self.fitter.hungry()
             ids = self.book.take(tab, size)
-        return {"items": [self._show(name) for name in ids]}
+        done = not ids and not len(self.book.desk.free())
+        return {"items": [self._show(name) for name in ids], "done": done}
 
     def _show(self, name: Id) -> dict[str, Any]:
         known = self.fitter.known

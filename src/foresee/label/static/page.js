@@ -13,6 +13,7 @@ const state = {
   grid: false,
   chosen: new Set(), // numbers selected in the grid
   busy: false,
+  done: false, // whether nothing is left to ask
   extra: [], // labels that were added and not yet used
 };
 
@@ -73,11 +74,12 @@ async function more() {
   const found = await post("/next", { tab, size: size() });
   state.live = found.live;
   if (!state.past.length) state.past = found.recent;
-  receive(found.items);
+  receive(found);
 }
 
 // What is shown stays where it is: the server may know a better order for what comes after it.
-function receive(items) {
+function receive({ items, done }) {
+  state.done = done;
   const known = new Map(items.map((item) => [item.item, item]));
   const kept = state.queue.filter((item) => known.has(item.item)).map((item) => known.get(item.item));
   const there = new Set(kept.map((item) => item.item));
@@ -124,7 +126,7 @@ function answer(fields) {
     state.live = found.live;
     state.extra = state.extra.filter((name) => !state.live.classes.includes(name));
     say(items.length > 1 ? `${items.length} items: ${label}.` : `${items[0].name}: ${label}.`);
-    receive(found.items);
+    receive(found);
   });
 }
 
@@ -180,6 +182,7 @@ function draw() {
   drawClasses();
   $("item").hidden = state.grid;
   $("grid").hidden = !state.grid;
+  $("because").hidden = state.grid;
   $("mode").setAttribute("aria-pressed", String(state.grid));
   for (const id of ["back", "later"]) $(id).hidden = state.grid;
   if (state.grid) drawGrid();
@@ -187,9 +190,8 @@ function draw() {
   const none = !state.queue.length && !state.back;
   $("note").hidden = !none;
   if (none) {
-    const { labels, aside, total } = state.live;
-    $("note").textContent = labels + aside >= total && !state.live.fitting
-      ? "Everything is labelled." : "Choosing what to ask next …";
+    $("note").textContent = state.done
+      ? "Everything is labelled, or in somebody else's hands." : "Choosing what to ask next …";
   }
 }
 
