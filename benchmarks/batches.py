@@ -1,6 +1,6 @@
 """How fast batches are chosen, beside straightforward versions of the same choice.
 
-    python benchmarks/batches.py [--quick]
+    python benchmarks/batches.py [--quick] [--neighbours]
 
 One run measures everything, in turns, and takes the best of each: machines are noisy, ratios are
 not. *: on fewer picks or candidates, scaled.
@@ -8,6 +8,7 @@ not. *: on fewer picks or candidates, scaled.
 
 import argparse
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +20,21 @@ from rich.table import Table
 from torch import Tensor
 
 from foresee import (
+    Badge,
+    Bait,
     BatchBALD,
     BatchMell,
+    Coreset,
     GreedyConditioning,
+    MaxHerding,
     MeblPlusPlus,
     PowerMell,
+    RelevantBadge,
     TopK,
     TopMell,
+    TypiClust,
+    UncertaintyHerding,
+    margin,
     mell,
     mell_top_k,
 )
@@ -67,6 +76,20 @@ class Held:
 
     def embed(self, inputs: Any) -> Any:
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Embedded(Held):
+    """The same with point predictions and embeddings."""
+
+    points: Tensor
+    embeddings: Tensor
+
+    def point(self, inputs: Any) -> Tensor:
+        return self.points[torch.from_numpy(inputs)]
+
+    def embed(self, inputs: Any) -> Tensor:
+        return self.embeddings[torch.from_numpy(inputs)]
 
 
 def view_of(probs: Tensor, n: int) -> View:
@@ -254,6 +277,74 @@ def bench_bounds(shapes: list[tuple[int, int, int]], repeats: int) -> None:
     console.print(table)
 
 
+def bench_neighbours(pools: list[int], repeats: int, d: int = 128, m: int = 1000) -> None:
+    """What others choose by, beside BADGE: 80 of pools of embeddings, on one core."""
+    size, labelled, threads = 80, 200, torch.get_num_threads()
+    torch.set_num_threads(1)
+    table = Table(
+        title=f"{size} picks, c = {C}, d = {d}, {T} draws, {labelled} labelled, {m} targets, 1 core"
+    )
+    table.add_column("strategy")
+    for n in pools:
+        for heading in (f"s of {n}", "× BADGE", "MiB"):
+            table.add_column(heading, justify="right")
+    cells = dict[str, list[str]]()
+    for n in pools:
+        view = _embedded(n, labelled, m, d)
+        found = dict[str, float]()
+        for name, strategy in NEIGHBOURS.items():
+            pick = _picker(strategy, view, size)
+            if n == min(pools):
+                pick()  # loads what was compiled
+            times = list[float]()
+            memory = [
+                peak_memory(lambda: times.append(_cpu_seconds(pick)), "cpu")  # noqa: B023
+                for _ in range(repeats if n < 10_000 else 1)
+            ]
+            found[name] = min(times)
+            ratio = f"{found[name] / found['BADGE']:.1f}"
+            cells.setdefault(name, []).extend([f"{min(times):.2f}", ratio, f"{max(memory):.0f}"])
+    for name, row in cells.items():
+        table.add_row(name, *row)
+    console.print(table)
+    torch.set_num_threads(threads)
+
+
+def _cpu_seconds(work: Callable[[], Any]) -> float:
+    """Of this process alone, whoever else is on the machine; on one core the time it takes."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+NEIGHBOURS: dict[str, Strategy] = {
+    "BADGE": Badge(),
+    "Coreset": Coreset(),
+    f"RelevantBADGE, {L} targets": RelevantBadge(targets=L),
+    "Margin": TopK(margin, targets=0),
+    "MaxHerding": MaxHerding(),
+    "UHerding": UncertaintyHerding(),
+    "UHerding of 4000": UncertaintyHerding(targets=4000),
+    "TargetHerding": MaxHerding(cover="target"),
+    "TypiClust": TypiClust(),
+    "BAIT": Bait(),
+    "BAIT, 32 axes": Bait(axes=32),
+    "TargetBAIT": Bait(focus="target"),
+}
+
+
+def _embedded(n: int, labelled: int, m: int, d: int) -> View:
+    """Pool, labelled points and targets with embeddings as a network's ReLU leaves them."""
+    total = n + labelled + m
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(50, d, generator=generator)
+    rows = centres[torch.randint(50, (total,), generator=generator)]
+    rows = (rows + torch.randn(total, d, generator=generator)).relu_()
+    pool, known, val = np.split(np.arange(total), [n, n + labelled])
+    probs = predictions(total, T, C)
+    return View(Embedded(probs, probs.mean(1), rows), known, known * 0, pool, val)
+
+
 def bench_samples(repeats: int) -> None:
     """Gains of a fourth point: with sampled label vectors against all thousand."""
     pool, val = predictions(300, T, C).split([200, L])
@@ -287,11 +378,16 @@ def _picker(strategy: Strategy, view: View, size: int) -> Callable[[], Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller, a few minutes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--neighbours", action="store_true", help="these alone")
+    arguments = parser.parse_args()
+    quick = arguments.quick
     torch.manual_seed(0)
     console.print(
         f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
+    bench_neighbours([800] if quick else [800, 44_800], repeats=1 if quick else 2)
+    if arguments.neighbours:
+        return
     bench_strategies(800, 80, few=5, repeats=2 if quick else 5)
     bench_strategies(*((5_000, 500, 5) if quick else (25_000, 2_500, 10)), repeats=1)
     if quick:

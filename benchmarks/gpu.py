@@ -6,8 +6,8 @@
 **kernels**: the paper's shapes, J = 25 000 points, L = 100 targets, T = 100 draws, its numbers of
 classes, and T = 1000 once. Times are medians between CUDA events, the scores of a shape in turns,
 and include launches and the preparation of the factors. Ceilings are measured in the same run: a
-large float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what the
-joint needs of each, overlapped: the longest of product, logarithms and one pass over the input.
+large float16 matrix product, one logarithm per special-function slot, a large copy. Floor = what
+the joint needs of each, overlapped: the longest of product, logarithms and one pass over the input.
 Plain = difference of entropies (of maxima, of squares) in float32 by torch, in the best of several
 chunk sizes, on a tenth of the points. Draws are those of a linear model, shared by all inputs.
 Error / sd (the largest) and the overlap of the top 10 % are against float64 on 2500 points.
@@ -58,7 +58,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = 7) -> float:
 
 
 def medians(works: Sequence[Callable[[], Any]], repeats: int, least: float) -> list[float]:
-    """Median milliseconds of each, over ``repeats`` rounds or more until ``least`` seconds are over.
+    """Median milliseconds of each over ``repeats`` rounds, or more if these take less than so long.
 
     All take turns: the clocks of a GPU that has waited for a compiler are slow at first, and a
     host's launches are slower at times.
@@ -74,7 +74,8 @@ def medians(works: Sequence[Callable[[], Any]], repeats: int, least: float) -> l
 
     for work in works:
         once(work), once(work)
-    rounds, since = [], time.perf_counter()
+    since = time.perf_counter()
+    rounds: list[list[float]] = []
     while len(rounds) < repeats or time.perf_counter() - since < least:
         rounds.append([once(work) for work in works])
     return [statistics.median(times) for times in zip(*rounds, strict=True)]

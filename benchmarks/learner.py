@@ -1,6 +1,6 @@
-"""The learner with its defaults beside random order, on digits with a narrow target; and its speed.
+"""The learner beside random order, on digits with a narrow target; its speed; large files.
 
-    python benchmarks/learner.py [--seeds 0-19] [--models forest,logistic,cnn] [--speed]
+    python benchmarks/learner.py [--seeds 0-19] [--models forest,logistic,cnn] [--speed | --large]
 
 Pool and 20 first labels hold all ten digits, the target only 3, 5, 8 and 9: 1200 images to choose
 from, 200 of the target without labels, 300 of it to test on. Then 8 batches of 10. AUC is the mean
@@ -9,8 +9,10 @@ accuracy on the target over 20 … 100 labels, in points; differences are paired
 
 import argparse
 import resource
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from foresee import Learner, Random, Recipe, networks
+from foresee import Learner, Random, Recipe, kept, networks, read
 from scoring import console
 
 TARGET = (3, 5, 8, 9)
@@ -117,14 +119,57 @@ def speed() -> None:
     )
 
 
+def large() -> None:
+    """Ask 50 of files of 4 GB and 1 GB, in half a gigabyte."""
+    rng = np.random.default_rng(0)
+    few = rng.standard_normal((1000, 512), np.float32)
+    labels = rng.integers(10, size=200).tolist()
+
+    def ask(pool: Any) -> float:
+        learner = Learner(LogisticRegression(max_iter=200), pool, seed=0)
+        learner.tell(range(200), labels)
+        learner.fit()
+        start = time.perf_counter()
+        learner.ask(50)
+        return time.perf_counter() - start
+
+    with tempfile.TemporaryDirectory() as folder:
+        ask(few)  # code and buffers that any pool needs
+        limit = _data() + (512 << 20)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        numbers, table = Path(folder, "pool.npy"), Path(folder, "pool.csv")
+        rows = (few + i for i in range(2000))
+        kept.fill_array(numbers, rows)
+        with open(table, "w") as out:
+            out.write(",".join(f"f{i}" for i in range(512)) + "\n")
+            text = "\n".join(",".join(f"{x:.5f}" for x in row) for row in few.tolist()) + "\n"
+            for _ in range(240):
+                out.write(text)
+        for file in (numbers, table):
+            start = time.perf_counter()
+            pool = read(file)
+            opened, chosen = time.perf_counter() - start, ask(pool)
+            console.print(
+                f"{file.suffix} of {file.stat().st_size / 1e9:.1f} GB, {len(pool):,} rows: opened "
+                f"in {opened:.1f} s, 50 chosen in {chosen:.1f} s, within 512 MiB of memory"
+            )
+
+
+def _data() -> int:
+    """Bytes of memory that this process may write to."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmData:")[1].split()[0]) << 10
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-19")
     parser.add_argument("--models", default="forest,logistic,cnn")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
-    if args.speed:
-        return speed()
+    if args.speed or args.large:
+        return speed() if args.speed else large()
     torch.set_num_threads(1)
     first, last = map(int, args.seeds.split("-"))
     seeds = list(range(first, last + 1))

@@ -1,6 +1,6 @@
 """The analysis behind the scores, as numbers and figures: what they see and what they cannot.
 
-    python benchmarks/theory.py [--out docs/theory] [xor mezl information linear batches]
+    python benchmarks/theory.py [--out docs/theory] [xor mezl linear …]
 
 Makes the figures of docs/theory.md, but for the one of `complexity.py`, and prints the numbers they
 show. Everything is computed exactly or from fixed seeds: two runs on one machine are equal.
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+import draws as measured
 from foresee import (
     GreedyConditioning,
     Random,
@@ -44,6 +45,7 @@ from foresee.posteriors import linear
 from foresee.posteriors.linear import LinearModel
 from foresee.seeding import generator
 from foresee.strategies import batch
+from foresee.testing import random_draws
 from foresee.types import Strategy
 
 Floats = NDArray[np.float64]
@@ -598,6 +600,233 @@ def figure_batches() -> Figure:
     return figure
 
 
+# --- draws: is it noise that spoils the highest scores, or redundancy? -------------------------
+
+REFERENCE = 2000  # draws that judge what others chose
+SETTINGS = ("no shift", "shift", "narrow")
+
+
+def some_draws(
+    pool: Floats, val: Floats, draws: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """A posterior sample of ``draws`` from the finite posterior whose parameters these are."""
+    rows = rng.integers(pool.shape[1], size=draws)
+    return pool[:, rows], val[:, rows]
+
+
+def degrees_of_freedom(pool: Any, val: Any) -> Floats:
+    """k [n], the mean over targets of D(Y_i, Y_j) − D(Y_i) − D(Y_j).
+
+    D(Y) = Σ_y Var_θ p(y|θ) / p(y). Scores by t draws are too high by k / 2t, on average and but for
+    terms like 1 / t². Labels that are certain given θ have D = c − 1, and k = (c − 1)² if all pairs
+    of them occur.
+    """
+    P, Q = (np.asarray(x, np.float64).transpose(0, 2, 1) for x in (pool, val))  # [n c t], [m c t]
+    (n, c, t), m = P.shape, len(Q)
+
+    def moment(power: int) -> Floats:
+        flat = [(x**power).reshape(-1, t) for x in (P, Q)]
+        return (flat[0] @ flat[1].T / t).reshape(n, c, m, c).transpose(0, 2, 1, 3)  # [n m c c]
+
+    def spread(second: Floats, first: Floats) -> Floats:
+        """D of the outcomes along the last axis."""
+        ratio = np.divide(second, first, out=np.zeros_like(first), where=first > 0)
+        return np.asarray(ratio.sum(-1) - 1)
+
+    both = spread(moment(2).reshape(n, m, -1), moment(1).reshape(n, m, -1))  # [n m]
+    alone = [spread((x**2).mean(2), x.mean(2)) for x in (P, Q)]  # [n], [m]
+    return np.asarray((both - alone[1]).mean(1) - alone[0])
+
+
+def corrected(pool: Any, val: Any) -> Floats:
+    """MELL less its bias, k / 2t by the same draws."""
+    return np.asarray(mell(pool, val)) - degrees_of_freedom(pool, val) / (2 * pool.shape[1])
+
+
+def jackknifed(pool: Any, val: Any) -> Floats:
+    """MELL less its bias, which is twice as large by half the draws."""
+    halves = [np.asarray(mell(pool[:, i::2], val[:, i::2])) for i in (0, 1)]
+    return np.asarray(2 * np.asarray(mell(pool, val)) - (halves[0] + halves[1]) / 2)
+
+
+ESTIMATES: dict[str, Callable[[Any, Any], Floats]] = {
+    "as it is": lambda pool, val: np.asarray(mell(pool, val)),
+    "less k / 2t": corrected,
+    "jackknife": jackknifed,
+}
+
+
+def best(scores: Any, size: int) -> NDArray[np.int64]:
+    return np.argsort(-np.asarray(scores), kind="stable")[:size]
+
+
+class Luck(NamedTuple):
+    """What the best by some draws claim to be worth, and are worth, in parts of the true best."""
+
+    claimed: float
+    true: float
+
+
+def luck(scores: Floats, truth: Floats, size: int) -> Luck:
+    picks, whole = best(scores, size), truth[best(truth, size)].sum()
+    return Luck(float(scores[picks].sum() / whole), float(truth[picks].sum() / whole))
+
+
+def finite_bias(sizes: Sequence[int], repeats: int = 20) -> dict[str, list[float]]:
+    """Mean error of MELL's estimates by so many draws of a posterior of 1000 parameters, and k/2t.
+
+    In parts of the exact score.
+    """
+    pool, val = (
+        random_draws(np.random.default_rng(i), n, 1000, 4, spread=2.0)
+        for i, n in enumerate((40, 20))
+    )
+    exact = ESTIMATES["as it is"](pool, val)
+    k = degrees_of_freedom(pool, val).mean() / exact.mean()
+    errors: dict[str, list[float]] = {name: [] for name in ESTIMATES}
+    for size in sizes:
+        samples = [some_draws(pool, val, size, np.random.default_rng(r)) for r in range(repeats)]
+        for name, estimate in ESTIMATES.items():
+            found = np.mean([estimate(*sample) for sample in samples])
+            errors[name].append(float(found / exact.mean() - 1))
+    return errors | {"k / 2t": [float(k / (2 * size)) for size in sizes]}
+
+
+@cache
+def network_draws(
+    setting: str, seed: int, draws: int, dataset: str = "digits", root: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draws of up to 1000 points of an experiment's pool and of 100 targets, by its seed set."""
+    images = data.load(dataset, root) if root else _digits()[0]
+    wanted = experiment(dataset, shift=setting == "shift", narrow=setting == "narrow")
+    task = data.task(images, data.split(images, wanted, seed))
+    small = experiment("digits").recipe
+    statistics = networks.statistics(images.pixels[:10_000])
+    sampler = samplers.DropoutNetwork("mlp", 10, wanted.image_size, *statistics, small, draws)
+    posterior = sampler(task.seed, torch.from_numpy(task.seed_labels), generator(seed, 0, "train"))
+    pool, val = task.pool[:1000], task.val[:TARGETS]
+    return _tensor(posterior.predict(pool)), _tensor(posterior.predict(val))
+
+
+def noise_and_redundancy(
+    pool: Tensor, val: Tensor, size: int, draws: int = 100, many: int = 1000, sets: int = 5
+) -> dict[str, float]:
+    """What batches by sets of ``draws`` draws are worth by those after the first ``many``: means.
+
+    Scores in parts of the true best ones, promises in parts of that of greedy conditioning by many.
+    """
+
+    def part(first: int, last: int | None) -> tuple[Tensor, ...]:
+        return tuple(x[:, first:last] for x in (pool, val))
+
+    judge = part(many, None)
+    truth = ESTIMATES["as it is"](*judge)
+    whole = promise(judge[0][greedy(part(0, many), size)], judge[1])
+
+    def promised(picks: NDArray[np.int64]) -> float:
+        return promise(judge[0][picks], judge[1]) / whole
+
+    def by_few(few: tuple[Tensor, ...]) -> dict[str, float]:
+        scores = {name: estimate(*few) for name, estimate in ESTIMATES.items()}
+        plain_scores = scores["as it is"]
+        found = {"bias": float(plain_scores.mean() / truth.mean() - 1)}
+        for name, values in scores.items():
+            claimed, true = luck(values, truth, size)
+            found |= {f"claimed, {name}": claimed, f"true, {name}": true}
+        return found | {
+            "MELL": promised(best(plain_scores, size)),
+            "Greedy": promised(greedy(few, size)),
+        }
+
+    each = [by_few(part(k * draws, (k + 1) * draws)) for k in range(sets)]
+    top = best(truth, size)
+    return {key: float(np.mean([found[key] for found in each])) for key in each[0]} | {
+        "MELL, no noise": promised(top),
+        "Random": promised(generator(0, "batch").permutation(len(pool))[:size]),
+        "alone": float(mebl(judge[0][top], judge[1]).sum()) / whole,
+    }
+
+
+def greedy(draws: tuple[Tensor, ...], size: int) -> NDArray[np.int64]:
+    """Positions in the pool, of whose draws and those of the targets this is the pair."""
+    pool, val = draws
+    rows = np.arange(len(pool) + len(val))
+    posterior = _Known(torch.cat([pool, val]))
+    view = View(posterior, rows[:1], rows[:1], rows[: len(pool)], rows[len(pool) :])
+    return GreedyConditioning()(view, size, np.random.default_rng(0))
+
+
+def network_means(setting: str, seeds: int, size: int, *of: str) -> dict[str, float]:
+    """Print `noise_and_redundancy` of batches of this size, the mean of some networks."""
+    draws = [network_draws(setting, seed, 1000 + REFERENCE, *of) for seed in range(seeds)]
+    found = [noise_and_redundancy(*drawn, size) for drawn in draws]
+    means = {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+    print(*of[:1], f"{setting}, batches of {size}:", _rounded(means), flush=True)
+    return means
+
+
+def figure_noise() -> Figure:
+    sizes = (25, 50, 100, 200, 400)
+    errors = finite_bias(sizes)
+    figure = new_figure(9.6, 3.1)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
+    for (name, values), mark in zip(errors.items(), ("o-", "s-", "^-", "--"), strict=True):
+        print(f"error of the scores by {sizes} draws, {name}:", np.round(values, 3).tolist())
+        ink = {"as it is": COLOURS["MELL"], "k / 2t": "#555555"}.get(name, COLOURS["BALD"])
+        left.plot(sizes, [100 * v for v in values], mark, ms=4, color=ink, label=name)
+    left.set(xscale="log", xlabel="draws t", ylabel="mean error of MELL, %")
+    left.set_xticks(sizes, sizes)
+    left.minorticks_off()
+    left.set_title("a finite posterior: exact scores are known")
+    left.legend(frameon=False)
+    bars = {
+        "MELL": COLOURS["MELL"],
+        "MELL, no noise": "#f2b8a0",
+        "Greedy": COLOURS["BADGE"],
+        "Random": COLOURS["Random"],
+    }
+    for place, setting in enumerate(SETTINGS):
+        means = network_means(setting, 3, 10)
+        for shift, (name, ink) in enumerate(bars.items()):
+            x = place + 0.2 * shift
+            label = f"{name}, t = 100" if name in ("MELL", "Greedy") else name
+            right.bar(x, 100 * means[name], 0.18, color=ink, label=None if place else label)
+    right.set_xticks([place + 0.3 for place in range(len(SETTINGS))], SETTINGS)
+    right.set(ylim=(0, 135), ylabel="of Greedy by t = 1000, %")
+    right.set_title("digits: what 10 labels promise together")
+    right.legend(frameon=False, ncols=2, loc="upper center")
+    plain(left)
+    plain(right)
+    return figure
+
+
+def figure_draws() -> Figure:
+    """Areas under the learning curves on digits, by draws and size of the batch, from a file."""
+    rows = measured.read()
+    panels = {
+        "no shift": "no shift",
+        "shift": "shift",
+        "unseen": "narrow target, unseen in the seed set",
+    }
+    figure = new_figure(9.6, 3.0)
+    for axes, (setting, title) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        for size, ink in ((10, COLOURS["MELL"]), (40, COLOURS["BADGE"]), (100, COLOURS["BALD"])):
+            here = [row for row in rows if (row.setting, row.batch) == (setting, size)]
+            ours = [row for row in here if row.method == "Greedy" and row.noise == "0.1"]
+            x, y = zip(*((int(row.draws), row.auc) for row in ours), strict=True)
+            axes.plot(x, y, "o-", ms=4, color=ink, label=f"batches of {size}")
+            (badge,) = (row.auc for row in here if row.method == "BADGE")
+            axes.axhline(badge, color=ink, lw=0.9, ls=":")
+        axes.set(xscale="log", xlabel="draws T")
+        axes.set_xticks((30, 100, 300, 1000), (30, 100, 300, 1000))
+        axes.minorticks_off()
+        axes.set_title(title)
+        plain(axes)
+    figure.axes[0].set_ylabel("AUC × 100 (dotted: BADGE)")
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
 # --- all of it --------------------------------------------------------------------------------
 
 
@@ -651,6 +880,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "information": figure_information,
     "linear": figure_linear,
     "batches": figure_batches,
+    "noise": figure_noise,
+    "draws": figure_draws,
 }
 
 
@@ -658,6 +889,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", help=f"some of {', '.join(FIGURES)}; default all")
     parser.add_argument("--out", type=Path, default=Path("docs/theory"))
+    parser.add_argument("--mnist", help="folder of MNIST: print its numbers beside those of noise")
     args = parser.parse_args()
     unknown = set(args.which) - set(FIGURES)
     if unknown:
@@ -665,6 +897,8 @@ def main() -> None:
     torch.set_num_threads(1)  # small networks: threads would cost more than they bring
     for name in args.which or FIGURES:
         save(FIGURES[name](), args.out / f"{name}.png")
+    for setting, size in product(SETTINGS if args.mnist else (), (10, 80)):
+        network_means(setting, 1, size, "mnist", args.mnist)
 
 
 if __name__ == "__main__":

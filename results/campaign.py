@@ -5,6 +5,7 @@
     status RUNS    what is left, and how long that takes
     pack RUNS      RUNS/PART into results/PART/runs.tar.xz
     report         results/PART/report, from what is packed
+    compare        the default less each other method, paired by seed, from what is packed
 
 Every part is a folder of its own in RUNS, and resumes; ``--parts`` picks some of them. A process
 runs all methods of a seed side by side, so that their first rounds are trained once; many processes
@@ -22,9 +23,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
 from foresee.lab import live, paper, runner, store
 from foresee.lab.experiment import Experiment, noisy
 from foresee.lab.methods import METHODS, group
+from foresee.lab.report.statistics import area_under_curve
 
 HERE = Path(__file__).parent
 SETTINGS: tuple[dict[str, bool], ...] = ({}, {"shift": True}, {"narrow": True})
@@ -50,6 +56,11 @@ def settings(dataset: str, budget: float = 1.0, network: Any = None) -> list[Exp
     return [paper.experiment(dataset, budget=budget, network=network, **s) for s in SETTINGS]
 
 
+def in_bfloat16(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The same with passes through the trained network in bfloat16."""
+    return [replace(e, recipe=replace(e.recipe, precision="bfloat16")) for e in experiments]
+
+
 # Of the default and of those it must not lose to; then of all others.
 MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
@@ -63,7 +74,11 @@ PARTS: dict[str, tuple[Plan, ...]] = {
         Plan([noisy(e, 0.2) for e in _SMALL], MAIN, 10),
         Plan(_SMALL, OTHERS, 5),
     ),
-    "digits": (
+    # The paper's network, on a twentieth of its iterations.
+    "mnist-vgg16": (
+        Plan(in_bfloat16(settings("mnist", 0.05)), (*group("paper"), "MEBL", "Default"), 5),
+    ),
+    "digits-settings": (
         Plan(settings("digits"), MAIN, 10),
         Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, 10),
         Plan(settings("digits"), OTHERS, 10),
@@ -107,7 +122,8 @@ def status(names: Sequence[str], runs: Path) -> None:
     for name in names:
         jobs = [job for plan in PARTS[name] for jobs in plan.groups() for job in jobs]
         left = sum(live.standing(job, runs / name).left for job in jobs)
-        rounds = [r for trial in store.trials(runs / name, lambda _: None) for r in trial.rounds]
+        known = store.trials(runs / name, lambda _: None) if (runs / name).is_dir() else []
+        rounds = [r for trial in known for r in trial.rounds]
         total = sum(job.experiment.rounds + 1 for job in jobs)
         line = f"{name}: {total - left} of {total} rounds"
         if rounds and left:
@@ -126,9 +142,9 @@ def unpack(names: Sequence[str], runs: Path) -> None:
 
 
 def pack(names: Sequence[str], runs: Path) -> None:
-    """Pack all rounds, without pictures; the same rounds give the same bytes."""
+    """Pack all rounds; the same rounds give the same bytes."""
     for name in names:
-        files = sorted((runs / name).glob("*/*.json*"))
+        files = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
         if not files:
             continue
         (HERE / name).mkdir(exist_ok=True)
@@ -152,12 +168,70 @@ def report(names: Sequence[str]) -> None:
                 folder.write(found.studies, HERE / name / "report", found.left_out)
 
 
+def compare(names: Sequence[str]) -> None:
+    """Print a table for each experiment: who is how far from the default."""
+    for name in names:
+        if not (HERE / name / "runs.tar.xz").exists():
+            continue
+        with tempfile.TemporaryDirectory() as runs:
+            unpack([name], Path(runs))
+            trials = store.trials(Path(runs) / name)
+        for experiment in dict.fromkeys(trial.experiment for trial in trials):
+            here = {(t.method, t.seed): t for t in trials if t.experiment == experiment}
+            if lines := _beside_default(here):
+                print(f"\n{name}, {experiment.name}\n", *lines, sep="\n")
+
+
+def _beside_default(trials: dict[tuple[str, int], store.Trial]) -> list[str]:
+    """Rows of a table; of unfinished trials the rounds count that all methods of a seed have."""
+    seeds = sorted(seed for method, seed in trials if method == "Default")
+    methods = [m for m in METHODS if all((m, s) in trials for s in seeds) and m != "Default"]
+    rounds = min(
+        (len(trials[m, s].rounds) for m in ("Default", *methods) for s in seeds), default=0
+    )
+    if rounds < 2 or len(seeds) < 2:
+        return []
+
+    def areas(method: str) -> NDArray[np.float64]:
+        found = [trials[method, seed].rounds[:rounds] for seed in seeds]
+        curves = [([r.n_labelled for r in f], [r.accuracy for r in f]) for f in found]
+        return 100 * np.array([area_under_curve(*curve) for curve in curves])
+
+    ours = areas("Default")
+    tests = {m: stats.ttest_rel(ours, areas(m)) for m in methods}
+    order = sorted(methods, key=lambda m: tests[m].pvalue)
+    holm = dict(zip(order, holm_adjusted([tests[m].pvalue for m in order]), strict=True))
+    lines = [
+        f"{len(seeds)} seeds, {rounds} rounds; Default {ours.mean():.2f} ± {ours.std(ddof=1):.2f}",
+        "",
+        "| | AUC × 100 | Default less it | 95 % | p, Holm |",
+        "|---|---|---|---|---|",
+    ]
+    for m in methods:
+        area, interval = areas(m), tests[m].confidence_interval()
+        lines.append(
+            f"| {m} | {area.mean():.2f} ± {area.std(ddof=1):.2f} | {(ours - area).mean():+.2f} | "
+            f"{interval.low:+.2f} to {interval.high:+.2f} | {holm[m]:.2g} |"
+        )
+    return lines
+
+
+def holm_adjusted(ascending: Sequence[float]) -> list[float]:
+    """p-values by Holm's step-down rule, of p-values that ascend.
+
+    >>> holm_adjusted([0.01, 0.03, 0.04])
+    [0.03, 0.06, 0.06]
+    """
+    scaled = [p * (len(ascending) - i) for i, p in enumerate(ascending)]
+    return np.minimum(np.maximum.accumulate(scaled), 1).tolist()
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("command", choices=["run", "status", "unpack", "pack", "report"])
+    parser.add_argument("command", choices=["run", "status", "unpack", "pack", "report", "compare"])
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"))
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--data", type=Path)
@@ -169,8 +243,8 @@ def main() -> None:
         place = runner.Place(given.runs, given.data, given.device)
         end = time.monotonic() + 60 * given.minutes
         run(given.parts, given.runs, place, given.processes, end)
-    elif given.command == "report":
-        report(given.parts)
+    elif given.command in ("report", "compare"):
+        {"report": report, "compare": compare}[given.command](given.parts)
     else:
         {"status": status, "unpack": unpack, "pack": pack}[given.command](given.parts, given.runs)
 

@@ -33,7 +33,10 @@ DIGITS = replace(
 
 BOTH = (replace(DIGITS, shift=False), DIGITS)
 """In place of `paper.OURS`, for commands."""
-NARROW = (replace(DIGITS, shift=False, target=("3", "5", "8", "9")),)
+NARROW = (
+    replace(DIGITS, shift=False, target=("3", "5", "8", "9")),
+    *(e for e in paper.NARROW if e.dataset != "digits"),
+)
 """In place of `paper.NARROW`."""
 
 

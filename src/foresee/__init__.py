@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foresee.sources import read as read
     from foresee.strategies import (
         Badge as Badge,
+        Bait as Bait,
         BatchBALD as BatchBALD,
         BatchMell as BatchMell,
         Coreset as Coreset,
@@ -73,6 +74,7 @@ _HOMES = {
     "sources": ("read",),
     "strategies": (
         "Badge",
+        "Bait",
         "BatchBALD",
         "BatchMell",
         "Coreset",

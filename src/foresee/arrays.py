@@ -70,6 +70,8 @@ def rows(name: str, inputs: Any) -> Any:
     """
     if isinstance(inputs, Rows) or (isinstance(inputs, np.ndarray | Tensor) and inputs.ndim > 0):
         return inputs
+    if type(inputs).__module__.partition(".")[0] == "polars" and hasattr(inputs, "to_list"):
+        inputs = inputs.to_list()  # a series
     if hasattr(inputs, "tocsr"):  # other formats have no rows, or none that are quick to read
         inputs = inputs.tocsr()
         return Rows(inputs, np.arange(inputs.shape[0]))
@@ -113,6 +115,11 @@ class Rows:
         return np.asarray(numpy(self[:]), dtype)
 
 
+def is_polars(data: Any) -> bool:
+    """Whether this is a frame of polars, which is not imported to find out."""
+    return type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "columns")
+
+
 class OnDisk:
     """Rows that lie in files: ``[positions]`` and ``[slice]`` bring some into memory."""
 
@@ -128,6 +135,9 @@ def take(data: Any, positions: Any) -> Any:
     positions = np.array(positions, order="C")[()]  # torch reads no array backwards
     if hasattr(data, "iloc"):  # pandas counts by label unless told otherwise
         return data.iloc[positions]
+    if is_polars(data):
+        one = isinstance(positions, np.integer)
+        return data.row(int(positions), named=True) if one else data[positions]
     if isinstance(data, np.ndarray | Tensor | Rows | OnDisk) or hasattr(data, "tocsr"):
         return data[positions]
     if isinstance(data, Mapping):

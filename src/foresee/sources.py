@@ -77,6 +77,10 @@ def read(
     path = Path(path)
     named = {"inputs": inputs, "labels": labels, "ids": ids}
     if not path.is_dir():
+        if path.is_file() and (lazy or size is not None):
+            raise InputError(
+                f"size and lazy are for a folder of images, and {path} is a file: leave them out"
+            )
         found = _table(path, inputs, labels, ids, Path(cache or path.parent / CACHE))
     elif used := [name for name, value in named.items() if value is not None]:
         raise InputError(
@@ -101,7 +105,7 @@ def _table(
     wanted = [inputs] if isinstance(inputs, str) else inputs
     answers = sorted({name for name in (labels, ids) if name is not None})
     rows, found = tables.read(path, wanted, answers, cache)
-    n = len(rows)
+    n = 0 if isinstance(rows, np.ndarray) and rows.ndim == 0 else len(rows)
     if n == 0:
         raise InputError(f"{path} holds no rows: check the file")
     answer, name = (None if key is None else _values(found[key]) for key in (labels, ids))

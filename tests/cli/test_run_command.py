@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,22 @@ REFUSALS = {
     "budget below 0": (["run", "digits", "--budget", "-1"], ["budget must be positive, got -1.0"]),
     "budget nan": (["run", "digits", "--budget", "nan"], ["budget must be positive, got nan"]),
     "budget inf": (["run", "digits", "--budget", "inf"], ["budget must be positive, got inf"]),
+    "two settings": (
+        ["run", "digits", "--shift", "--narrow"],
+        ["--shift and --narrow exclude each other: pass one of them"],
+    ),
+    "shift and none": (
+        ["run", "digits", "--shift", "--no-shift"],
+        ["--no-shift and --shift exclude each other"],
+    ),
+    "a setting of one's own": (
+        ["run", "mine.toml", "--narrow"],
+        ["--narrow is for data sets by name: mine.toml says that"],
+    ),
+    "nothing but noise": (
+        ["run", "digits", "--pool-noise", "1"],
+        ["pool_noise must be a share from 0 to less than 1, got 1.0"],
+    ),
     "no store": (["status", "nowhere"], ["there is no folder nowhere", "foresee run --out"]),
     "empty store": (["status", "."], ["there is no trial in .", "foresee run --out"]),
     "report on nothing": (["report", "nowhere"], ["there is no folder nowhere"]),
@@ -235,6 +252,89 @@ def test_status_shows_what_is_running_and_what_is_not(small):
 def rows_of(result):
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines() if "digits" in line]
+
+
+def planned_names(monkeypatch, *args):
+    planned = []
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_all", lambda jobs, *_: planned.append(jobs) or [])
+        patch.setattr("foresee.cli.run._prepare", lambda *_: None)
+        result = command("run", *args, "--methods", "random", "--seeds", "1")
+    assert result.exit_code == 0, result.output
+    return [job.experiment.name for job in planned[0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ([], ["noshift", "shift", "narrow"]),
+        (["--no-shift"], ["noshift"]),
+        (["--shift"], ["shift"]),
+        (["--narrow"], ["narrow"]),
+        (["--pool-noise", "0.2"], ["noshift-noise20", "shift-noise20", "narrow-noise20"]),
+        (["--narrow", "--pool-noise", "0"], ["narrow"]),
+    ],
+)
+def test_all_settings_are_run_unless_one_is_named(small, monkeypatch, options, settings):
+    names = planned_names(monkeypatch, "digits", *options)
+    assert names == [f"digits-{setting}" for setting in settings]
+
+
+def test_the_paper_has_fourteen_experiments_and_a_narrow_one_of_each_set_if_asked(
+    small, monkeypatch
+):
+    names = planned_names(monkeypatch, "paper")
+    assert names == [e.name for e in paper.EXPERIMENTS]
+    assert len(names) == 14
+    narrow = planned_names(monkeypatch, "paper", "--narrow")
+    assert narrow == [f"{name}-narrow" for name in paper.datasets(ours=False)]
+
+
+def test_a_narrow_target_and_noise_are_run_kept_and_reported(small):
+    args = ["run", "digits", "--narrow", "--methods", "mell,random", "--seeds", "2"]
+    result = command(*args, "--pool-noise", "0.25")
+    assert result.exit_code == 0, result.output
+    found = store.trials(Path("runs"))
+    setup = replace(tiny.NARROW[0], pool_noise=0.25)
+    assert [t.experiment for t in found] == [setup] * 4
+    images = data.load("digits")
+    for trial in found:
+        drawn = data.Split.read(f"runs/digits-narrow-noise25/split-{trial.seed}.json")
+        task = data.mark(data.task(images, drawn), images, drawn, setup, trial.seed)
+        assert trial.header["pool"] == {"in_target": task.in_target.sum(), "scrambled": 15}
+        for round_ in trial.rounds[:-1]:
+            picks = list(round_.picks)
+            assert round_.in_target == task.in_target[picks].mean()
+            assert round_.scrambled == task.scrambled[picks].mean()
+        assert (trial.rounds[-1].in_target, trial.rounds[-1].scrambled) == (None, None)
+    before = {t.path: t.path.read_bytes() for t in found}
+    assert command(*args, "--pool-noise", "0.25").exit_code == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+    rows = rows_of(command("status", "runs"))
+    inside = [r.in_target for t in found[:2] for r in t.rounds[:-1]]
+    assert rows[0][-2:] == [f"{100 * sum(inside) / 4:.0f}", "%"]
+    assert command("report", "runs").exit_code == 0
+    assert {p.name for p in Path("report").glob("*target*")} == {
+        *("target.csv", "target.tex", "target-digits-narrow-noise25.png")
+    }
+
+
+def test_the_demo_shows_the_default_beside_others_on_a_narrow_target(small, monkeypatch):
+    run_all = runner.run_all
+    planned = []
+
+    def first(jobs, *place):
+        planned.extend(jobs)
+        return run_all(jobs[:1], *place)
+
+    monkeypatch.setattr(runner, "run_all", first)
+    result = command("demo", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    methods = ("Default", "BADGE", "MELL", "BALD", "Random")
+    assert planned == [runner.Job(tiny.NARROW[0], m, s) for s in range(5) for m in methods]
+    assert Path("demo-output/report/target-digits-narrow.png").exists()
+    assert "report: demo-output/report/index.html" in result.stdout
 
 
 def test_passes_in_bfloat16_are_a_choice_that_is_kept(small):

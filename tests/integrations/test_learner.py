@@ -58,6 +58,40 @@ def test_pandas_in_and_out():
     assert Learner(head, twice).ask(3).ids[0] in range(2 * N)
 
 
+def test_polars_in_and_out(tmp_path):
+    polars = pytest.importorskip("polars")
+    columns = {"a": X[:, 0], "b": X[:, 1], "town": ["x", "y"] * (N // 2)}
+    frame, names = polars.DataFrame(columns), [f"row {i}" for i in range(N)]
+    encode = make_column_transformer((StandardScaler(), ["a", "b"]), (OneHotEncoder(), ["town"]))
+    for head in (LogisticRegression(), RandomForestClassifier(20)):
+        options = {"ids": polars.Series(names), "draws": 20, "path": tmp_path / type(head).__name__}
+        with Learner(make_pipeline(encode, head), frame, frame[:20], **options) as learner:
+            batch = rounds(learner, lambda ids: polars.Series([Y[names.index(i)] for i in ids]))
+            assert set(batch.ids) <= set(names)
+            answers, probs = learner.predict(frame), learner.predict_proba(frame)
+        assert isinstance(answers, polars.Series)
+        assert np.mean(answers.to_numpy() == Y) > 0.8
+        assert probs.columns == ["left", "right"]
+        assert (probs.to_numpy().argmax(1) == (answers.to_numpy() == "right")).all()
+    numbers = frame.select("a", "b")
+    learner = Learner(RandomForestClassifier(20), numbers)
+    rounds(learner, lambda ids: Y[list(ids)])
+    assert learner.predict(numbers[3:5]).to_list() == learner.predict(numbers).to_list()[3:5]
+    twice = polars.concat([numbers[:6]] * 5)
+    cold = Learner(LogisticRegression(), twice).ask(6)
+    assert len({i % 6 for i in cold.ids}) == 6  # of copies one each
+
+
+def test_a_polars_series_of_texts():
+    polars = pytest.importorskip("polars")
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = polars.Series([f"{'good' if i % 2 else 'bad'} {i % 5}" for i in range(N)])
+    learner = Learner(make_pipeline(TfidfVectorizer(), LogisticRegression()), texts, draws=20)
+    rounds(learner, lambda ids: [i % 2 for i in ids])
+    assert learner.predict(polars.Series(["good", "bad"])).tolist() == [1, 0]
+
+
 def test_a_series_of_texts():
     pandas = pytest.importorskip("pandas")
     from sklearn.feature_extraction.text import TfidfVectorizer

@@ -99,6 +99,9 @@ def test_trials_run_and_hold_the_whole_configuration(folder):
     assert header["experiment"]["own"]["digest"] == found.experiments[0].own.digest
     assert header["experiment"]["target"] == ["0", "2"]
     assert {t.experiment for t in trials} == set(found.experiments)
+    chosen = [r.in_target for t in trials for r in t.rounds if r.in_target is not None]
+    assert len(chosen) == 2 * 2, "of the narrow target alone"
+    assert header["pool"].keys() == {"in_target"}
 
 
 def test_a_trial_goes_on_where_it_stopped(folder):

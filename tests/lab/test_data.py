@@ -9,8 +9,18 @@ import pytest
 import torch
 
 from foresee.errors import InputError
-from foresee.lab.data import Images, Split, decoding_bytes, load, split, splits, task
-from foresee.lab.experiment import Experiment
+from foresee.lab.data import (
+    Images,
+    Split,
+    decoding_bytes,
+    load,
+    mark,
+    pool_share,
+    split,
+    splits,
+    task,
+)
+from foresee.lab.experiment import Experiment, noisy
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 PARTS = ("seed", "val", "pool", "test")
@@ -36,6 +46,9 @@ SMALL = replace(SMALL, n_test=5)
 @pytest.fixture(scope="module")
 def digits():
     return load("digits")
+
+
+NARROW = replace(SMALL, target=("b", "c"), n_val=4, n_test=3)
 
 
 def toy(n=20, source=None, name="toy"):
@@ -120,6 +133,122 @@ def test_the_seed_alone_decides(digits):
     assert a.pool.tolist() != c.pool.tolist()
     # Pinned: results on disk were made with these rows.
     assert split(digits, DIGITS, 0).seed[:6].tolist() == [0, 1497, 119, 715, 543, 1470]
+
+
+# A target that is narrower than the pool
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_the_target_is_narrow_only_validation_and_test_sets_are(seed):
+    images = toy(40)
+    drawn = split(images, replace(NARROW, n_pool=29), seed)  # every image is used
+    assert [len(rows) for rows in rows_of(drawn)] == [4, 4, 29, 3]
+    assert sorted(np.concatenate(rows_of(drawn)).tolist()) == list(range(40))
+    assert set(images.labels[np.concatenate([drawn.val, drawn.test])]) <= {1, 2}
+    assert 0 in images.labels[drawn.pool]
+
+
+def test_what_a_narrow_target_leaves_is_as_likely_in_the_seed_set_as_in_the_pool():
+    images, seeds = toy(40), 2000
+    inside = np.isin(images.labels, (1, 2))
+    counts = np.zeros((4, 40))
+    for seed in range(seeds):
+        for part, rows in zip(counts, rows_of(split(images, NARROW, seed)), strict=True):
+            part[rows] += 1
+    left = np.where(inside, 1 - 7 / inside.sum(), 1.0)  # not taken by val and test
+    expected = np.stack([left * 4 / 33, inside * 4 / inside.sum(), left * 6 / 33])
+    expected = np.stack([*expected, inside * 3 / inside.sum()])
+    deviation = np.sqrt(expected * (1 - expected) / seeds)
+    assert (np.abs(counts / seeds - expected) <= 5 * deviation).all()
+    shares = counts[2][inside].sum() / counts[2].sum()
+    assert pool_share(images, NARROW) == pytest.approx(shares, abs=0.02)
+
+
+def test_a_target_may_be_a_domain():
+    images = replace(toy(40), domains=np.array(["north", "south"] * 20))
+    drawn = split(images, replace(NARROW, target=("south",)), 0)
+    assert (np.concatenate([drawn.val, drawn.test]) % 2 == 1).all()
+    assert set(drawn.pool % 2) == {0, 1}
+    assert pool_share(images, replace(NARROW, target=("south",))) == 13 / 33
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n_val": 40}, r"toy has \d+ images in the target, but toy-narrow needs 43"),
+        ({"n_pool": 40}, "toy has 40 images, but toy-narrow needs 51"),
+        (
+            {"target": ("b", "x")},
+            "target must name classes or domains .* got b, x: the classes are a",
+        ),
+    ],
+)
+def test_a_narrow_target_that_cannot_be_drawn_is_refused(change, words):
+    with pytest.raises(InputError, match=words):
+        split(toy(40), replace(NARROW, **change), 0)
+
+
+# Noise in the pool
+
+
+def marked(images, experiment, seed=0):
+    drawn = split(images, experiment, seed)
+    return drawn, mark(task(images, drawn), images, drawn, experiment, seed)
+
+
+def test_noise_is_that_share_of_the_pool_and_moves_pixels_alone():
+    images = toy(1000)
+    drawn, made = marked(images, replace(SMALL, n_pool=310, pool_noise=0.1))
+    before = images.pixels[drawn.pool]
+    after = made.pool.numpy()
+    assert made.scrambled.sum() == 31
+    np.testing.assert_array_equal(after[~made.scrambled], before[~made.scrambled])
+    moved = 0
+    for old, new in zip(before[made.scrambled], after[made.scrambled], strict=True):
+        # A pixel keeps its channels: as columns, the images differ in their order alone.
+        assert sorted(map(tuple, old.reshape(3, 4).T)) == sorted(map(tuple, new.reshape(3, 4).T))
+        moved += (old != new).any()
+    assert moved > 20
+    picks = np.arange(310)
+    assert made.oracle(picks).tolist() == images.labels[drawn.pool].tolist()
+    for part in ("seed", "val", "test"):
+        np.testing.assert_array_equal(getattr(made, part), images.pixels[getattr(drawn, part)])
+    assert made.in_target is None
+    assert (images.pixels == toy(1000).pixels).all()
+
+
+def test_noise_is_decided_by_the_seed_and_differs_from_image_to_image():
+    pixels = np.tile(np.arange(64, dtype=np.uint8).reshape(1, 8, 8), (1797, 1, 1, 1))
+    images = replace(load("digits"), pixels=pixels)
+    setup = noisy(DIGITS, 0.2)
+    (_, one), (_, same), (_, other) = (marked(images, setup, seed) for seed in (0, 0, 1))
+    assert (one.pool == same.pool).all()
+    assert (one.scrambled != other.scrambled).any()
+    assert len({image.tobytes() for image in one.pool[one.scrambled].numpy()}) == 160
+
+
+def test_what_is_scrambled_is_not_in_the_target(digits):
+    narrow = replace(DIGITS, target=("3", "5"), n_val=50, n_test=50)
+    drawn, made = marked(digits, narrow)
+    assert made.scrambled is None
+    inside = np.isin(digits.labels[drawn.pool], (3, 5))
+    np.testing.assert_array_equal(made.in_target, inside)
+    _, made = marked(digits, replace(narrow, pool_noise=0.5))
+    np.testing.assert_array_equal(made.in_target, inside & ~made.scrambled)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_no_share_of_noise_is_refused(share):
+    with pytest.raises(InputError, match="pool_noise must be a share from 0 to less than 1"):
+        noisy(DIGITS, share)
+
+
+def test_noise_is_for_images_and_names_the_experiment():
+    assert noisy(DIGITS, 0.0) == DIGITS
+    names = [noisy(DIGITS, share).name for share in (0.2, 0.07, 0.125)]
+    assert names == [f"digits-noshift-noise{part}" for part in ("20", "7", "12.5")]
+    with pytest.raises(InputError, match="permutes the pixels of images, and digits has none"):
+        noisy(replace(DIGITS, image_size=0), 0.2)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +366,7 @@ def test_a_task_of_another_data_set_is_refused():
         ({"labels": np.full(20, 3)}, "from 0 to 2, .* got 3 to 3"),
         ({"labels": np.full(20, -1)}, "got -1 to -1"),
         ({"source": np.zeros(20)}, "source must be booleans"),
+        ({"domains": np.array(["a"])}, "domains must be names"),
     ],
 )
 def test_images_that_do_not_fit_together_are_refused(change, words):
@@ -259,3 +389,38 @@ def test_real_mnist():
     drawn = split(images, replace(experiment, n_pool=44_800, n_test=10_000), 0)
     counts = np.bincount(images.labels[drawn.seed], minlength=10)
     assert counts.tolist() == [0, 192, 0, 2, 1, 3, 1, 1, 0, 0]
+
+
+# One file of arrays
+
+
+def packed(folder, **changes):
+    images = load("digits")
+    held = {"pixels": images.pixels, "labels": images.labels, "classes": images.classes}
+    np.savez(folder / "svhn.npz", **{k: v for k, v in (held | changes).items() if v is not None})
+    return images
+
+
+def test_a_set_may_be_one_file_of_arrays(tmp_path):
+    images = packed(tmp_path, source=np.arange(1797) < 500)
+    found = load("SVHN", tmp_path)
+    assert (found.name, found.classes, int(found.source.sum())) == ("svhn", images.classes, 500)
+    np.testing.assert_array_equal(found.pixels, images.pixels)
+    np.testing.assert_array_equal(found.labels, images.labels)
+    packed(tmp_path)
+    assert load("svhn", tmp_path).source is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pixels": None}, "must hold pixels uint8"),
+        ({"pixels": np.zeros((1797, 64), np.uint8)}, r"svhn.npz: pixels must be bytes"),
+        ({"labels": np.full(1797, 10)}, "must lie from 0 to 9"),
+        ({"classes": np.array(["a", None], object)}, "must hold pixels uint8"),
+    ],
+)
+def test_a_file_of_other_arrays_is_refused(tmp_path, changes, said):
+    packed(tmp_path, **changes)
+    with pytest.raises(InputError, match=said):
+        load("svhn", tmp_path)

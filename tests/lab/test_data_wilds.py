@@ -18,6 +18,7 @@ from PIL import Image
 
 from foresee import decoded, kept
 from foresee.errors import InputError
+from foresee.lab import paper
 from foresee.lab.data import decoding_bytes, load, split, task, wilds
 from foresee.lab.experiment import Experiment
 
@@ -129,6 +130,23 @@ def test_labels_classes_and_domains_are_those_of_the_metadata(root):
     assert [images.classes[y] for y in images.labels] == [LAND[i // 4 % 4] for i in range(N)]
     assert images.classes == ("airport", "multi-unit_residential", "park", "zoo")
     assert images.source.tolist() == [i % 4 == 0 for i in range(N)]
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("camelyon17", lambda i: i % 5 == 2),
+        ("iwildcam", lambda i: i % 5 == 2),
+        ("fmow", lambda i: i % 4 == 3),
+    ],
+)
+def test_a_narrow_target_is_the_domain_that_wilds_tests_on(root, name, inside):
+    images = load(name, root)
+    narrow = paper.experiment(name, narrow=True)
+    few = {"n_seed": 4, "n_val": 3, "n_pool": 31, "n_test": 2, "classes": len(images.classes)}
+    drawn = split(images, replace(narrow, **few), 0)
+    assert all(inside(i) for i in (*drawn.val, *drawn.test))
+    assert {inside(i) for i in drawn.pool} == {False, True}
 
 
 def test_shrinking_averages_over_all_pixels(root):

@@ -1,6 +1,7 @@
 """The loop: what a round holds, that it can be stopped anywhere, and that its numbers are right."""
 
 import time
+import warnings
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from foresee.lab import loop, methods
 from foresee.lab.experiment import Method
 from foresee.lab.loop import Rows, calibration_error, measure, run
 from foresee.scores import bald, entropy, mell, promise
-from foresee.strategies import Badge, Coreset, Random, TopK
+from foresee.strategies import Badge, Coreset, GreedyConditioning, Random, TopK
 from foresee.testing import LinearPosterior
 from tiny import CLASSES, LINEAR, untimed
 
@@ -36,6 +37,19 @@ def method(request):
     return Method(request.param, tiny.LinearSampler(), STRATEGIES[request.param])
 
 
+def test_a_round_says_what_share_of_its_picks_is_in_the_target_and_noise(method):
+    marks = np.arange(LINEAR.n_pool) % 3
+    task = replace(tiny.linear_task(), in_target=marks == 0, scrambled=marks == 1)
+    *chosen, last = run(LINEAR, method, 0, task)
+    for found in chosen:
+        counts = np.bincount(marks[list(found.picks)], minlength=3) / LINEAR.n_query
+        assert (found.in_target, found.scrambled) == tuple(counts[:2])
+    assert (last.in_target, last.scrambled) == (None, None)
+    plain = list(run(LINEAR, method, 0, tiny.linear_task()))
+    assert [r.picks for r in plain] == [r.picks for r in (*chosen, last)], "no method sees them"
+    assert {(r.in_target, r.scrambled) for r in plain} == {(None, None)}
+
+
 @dataclass
 class Spy:
     """Keeps what a sampler or a strategy was given, and then does as ``inner`` does."""
@@ -51,6 +65,26 @@ class Spy:
 
 
 # What a round holds
+
+
+def test_a_round_says_how_many_draws_it_saw_and_whether_its_batch_can_use_them_up():
+    def first(experiment, method, task):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            found = next(run(experiment, method, 0, task))
+        return found.draws, found.exhausted, [str(warning.message) for warning in heard]
+
+    def loud(view, size, rng):
+        warnings.warn("another", UserWarning, stacklevel=2)
+        return GreedyConditioning()(view, size, rng)
+
+    toy, task = tiny.LinearSampler(), tiny.linear_task()
+    few, many = Method("Greedy", toy, loud), Method("Greedy", tiny.LinearSampler(9), loud)
+    assert first(LINEAR, few, task) == (4, True, ["another"])
+    assert first(LINEAR, many, task) == (9, False, ["another"])
+    assert first(LINEAR, tiny.RANDOM, task) == (None, False, [])
+    digits = tiny.digits_method("Greedy", tiny.DIGITS)
+    assert first(tiny.DIGITS, digits, tiny.digits_task(tiny.DIGITS)) == (300, False, [])
 
 
 def test_every_round_picks_a_batch_that_was_not_picked_before(method):

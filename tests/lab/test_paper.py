@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from foresee.errors import InputError
-from foresee.lab import data, methods, paper, store
+from foresee.lab import data, methods, own, paper, store
 from foresee.lab.data import wilds
 from foresee.lab.experiment import Experiment
 from foresee.lab.samplers import DropoutNetwork
@@ -95,6 +96,45 @@ def test_experiments_are_found_in_any_case_and_have_their_own_names():
     assert len(set(names)) == len(names)
     assert {"cifar10-noshift", "camelyon17-shift", "digits-shift"} <= set(names)
     assert len(paper.datasets()) == len(names) / 2
+
+
+def test_every_set_has_a_narrow_target_in_the_sizes_of_no_shift():
+    for narrow in paper.NARROW:
+        wide = paper.experiment(narrow.dataset)
+        assert paper.experiment(narrow.dataset, narrow=True) == narrow
+        assert (narrow.setting, narrow.name) == ("narrow", f"{narrow.dataset.lower()}-narrow")
+        same = {part: getattr(wide, part) for part in ("n_val", "n_pool", "n_test", "target")}
+        assert replace(narrow, **same) == wide
+        assert narrow.n_query <= narrow.candidates <= narrow.n_pool
+        assert narrow.targets <= narrow.n_val
+    assert {e.dataset.lower() for e in paper.NARROW} == set(paper.datasets())
+    sizes = {(e.n_seed, e.n_val, e.n_pool, e.n_query, e.n_test, e.rounds) for e in paper.NARROW}
+    assert (20, 200, 1200, 10, 300, 8) in sizes
+    with pytest.raises(InputError, match="two settings: choose one"):
+        paper.experiment("mnist", shift=True, narrow=True)
+
+
+# Images of each class, or domain, as published; classes without a target are put together.
+IMAGES = {
+    "mnist": {"3": 7141, "5": 6313, "8": 6825, "9": 6958, "others": 42763},
+    "fashionmnist": {"T-shirt/top": 7000, "Pullover": 7000, "Coat": 7000, "Shirt": 7000, "": 42000},
+    "cifar10": {"bird": 6000, "cat": 6000, "deer": 6000, "dog": 6000, "others": 36000},
+    "svhn": {"3": 11379, "5": 9266, "8": 6705, "9": 6254, "others": 65685},
+    "camelyon17": {"2": 85054, "others": 370900},
+    "iwildcam": {"test": 42791, "others": 160238},
+}
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar100", *IMAGES])
+def test_the_documented_share_of_the_target_is_that_of_its_pool(name):
+    setup = paper.experiment(name, narrow=True)
+    counts = IMAGES.get(name) or {**dict.fromkeys(setup.target, 600), "others": 45000}
+    labels = np.repeat(np.arange(len(counts)), list(counts.values()))
+    rows = own.Data(name, labels, labels, tuple(counts))
+    share = data.pool_share(data.load(name) if name == "digits" else rows, setup)
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    (row,) = re.findall(rf"^\| `{name}` \|.*% \|$", page, re.M)
+    assert row.endswith(f"| {setup.n_val}, {setup.n_test} | {100 * share:.1f} % |")
 
 
 def test_an_unknown_experiment_is_refused_with_those_that_are_known():
@@ -211,7 +251,8 @@ def test_configurations_are_the_same_in_another_process():
     assert there.stdout.strip() == here
 
 
-# Of the methods as they were when the first results were stored; Coreset has lost two options.
+# Of the methods as they were when the first results were stored; Coreset has lost two options, and
+# the draws of Greedy follow the batch since.
 STORED = {
     "MELL": "d3713ddf1eb883c2",
     "MEZL": "90b02c487b876c5d",
@@ -223,7 +264,7 @@ STORED = {
     "BADGE": "6ad0f4d851254daf",
     "MELL_MCMC": "f5d7f1aeb863ef94",
     "MEBL": "c3de722915ac3e6c",
-    "Greedy": "466cca4974792536",
+    "Greedy": "5104823cd95f9551",
     "MEBL++": "814ba9082db21fde",
     "PowerMELL": "89c15a090ea23a57",
     "BatchMELL": "338f8de74721c1e3",

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from test_report_study import TOY, trial
+from test_report_study import NARROW, TOY, noted, trial
 
 from foresee.errors import InputError
 from foresee.lab import store
@@ -99,6 +99,61 @@ def test_restarted_trainings_are_named(tmp_path):
     assert "toy, no shift: 2 rounds trained a second network from other seeds" in text
     assert "plateau: MELL seed 3 round 1, MELL seed 3 round 2.</p>" in text
     assert "second network" not in write(again[1:], tmp_path / "none").read_text()
+
+
+def test_batches_that_use_up_their_draws_are_named(tmp_path):
+    some = [trial("Greedy", 3, exhausted=(False, True, False)), trial("Random", 3)]
+    text = " ".join(write(some, tmp_path / "some").read_text().split())
+    assert "Greedy chose batches whose labels can use up the draws" in text
+    assert "use up" not in write(some[1:], tmp_path / "none").read_text()
+
+
+def narrow():
+    """Two settings of one set beside each other, one of them narrow and with noise."""
+    return [
+        *(trial(m, s, experiment=replace(NARROW, target=(), pool_noise=0.0))
+          for m in ("MELL", "Random") for s in range(2)),
+        *(noted("MELL", s, (1.0, 0.5, None)) for s in range(2)),
+        *(noted("Random", s, (0.0, 0.5, None)) for s in range(2)),
+    ]  # fmt: skip
+
+
+def test_a_narrow_target_has_tables_pictures_and_words_of_its_own(tmp_path):
+    page = " ".join(write(narrow(), tmp_path).read_text().split())
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"target-mnist-narrow-noise20.png", "noise-mnist-narrow-noise20.png"} <= names
+    assert {name for name in names if name.startswith("target")} == {
+        *("target.csv", "target.tex", "target-mnist-narrow-noise20.png")
+    }
+    rows = read(tmp_path, "target.csv")
+    assert [tuple(row.values())[:4] for row in rows] == [
+        ("mnist-narrow-noise20", method, share, "2")
+        for share in ("in_target", "scrambled")
+        for method in ("MELL", "Random")
+    ]
+    assert [(float(row["mean"]), float(row["of_pool"])) for row in rows] == [
+        *((0.75, 0.25), (0.25, 0.25), (0.25, 0.2), (0.25, 0.2))
+    ]
+    by_batch = [r for r in read(tmp_path, "curves.csv") if r["metric"] == "in_target"]
+    assert [(r["method"], r["n_labelled"], r["mean"]) for r in by_batch] == [
+        *(("MELL", "10", "1.0"), ("MELL", "20", "0.5")),
+        *(("Random", "10", "0.0"), ("Random", "20", "0.5")),
+    ]
+    assert "25.0 % of the pool is in the target; so is 75.0 % of what MELL bought" in page
+    assert '<option value="in_target">Labels bought in the target</option>' in page
+    assert page.index("Without shift") < page.index("Narrow target, accuracy on it")
+    tex = (tmp_path / "auc.tex").read_text()
+    assert re.findall("under ours, (.*);", tex) == ["no shift", "narrow target"]
+    assert tex.count("in the paper") == 1, "beside the experiment that the paper has"
+    share = (tmp_path / "target.tex").read_text()
+    assert r"noise & MELL & Labels bought in the target & 75.0 $\pm$ 0.0 & 25.0 \% & 100.0" in share
+
+
+def test_nothing_of_targets_is_said_where_none_is_narrow(tmp_path):
+    page = write(full(), tmp_path).read_text()
+    assert not list(tmp_path.glob("*target*"))
+    assert "in the target" not in page
+    assert "Narrow" not in page
 
 
 def looks(path):

@@ -6,17 +6,21 @@ import pytest
 
 from foresee.errors import InputError
 from foresee.lab.experiment import Experiment, Round
+from foresee.lab.report import views
 from foresee.lab.report.caveats import absent, cautions, missing, shortened
 from foresee.lab.report.measures import (
     ACCURACY,
     COST,
     GAIN,
+    IN_TARGET,
     METRICS,
+    SCRAMBLED,
     curve,
     promises,
     seconds_per_round,
 )
 from foresee.lab.report.palette import INKS, Pen, pens
+from foresee.lab.report.statistics import mean_std
 from foresee.lab.report.study import methods, studies
 from foresee.lab.report.tables import auc_table
 from foresee.lab.store import Trial
@@ -108,6 +112,11 @@ BAD = {
     "a name of two lines": (
         trial(seed=9, experiment=replace(TOY, dataset="a\nb")),
         "cannot be printed",
+    ),
+    "no share": (trial(seed=9, in_target=(0.5, 1.5, None)), "a share is not between 0 and 1"),
+    "more than the pool": (
+        replace(trial(seed=9), header={**HEADER, "pool": {"scrambled": 101}}),
+        "more of its pool is noted than there is",
     ),
     "time without end": (trial(seed=9, seconds=((("train", math.inf),),) * 3), "its seconds are"),
 }
@@ -299,6 +308,73 @@ def test_shortened_training_is_said_plainly():
     assert said[1] == "Networks were trained for 50 % of the full iterations in toy, no shift."
     full = study(*(trial(seed=seed) for seed in range(5)))
     assert cautions([full], ["MELL"]) == []
+
+
+NARROW = replace(TOY, dataset="MNIST", target=("1",), pool_noise=0.2, network="small_cnn")
+
+
+def noted(method, seed, inside, noise=(0.0, 0.5, None), sizes=(2, 2, 0), of_pool=25, **more):
+    """A trial of a narrow target with batches of these sizes, so much of each inside."""
+    picks = tuple(tuple(range(10 * k, 10 * k + size)) for k, size in enumerate(sizes))
+    made = trial(method, seed, experiment=NARROW, in_target=inside, scrambled=noise, picks=picks,
+                 labels=tuple((0,) * size for size in sizes), **more)  # fmt: skip
+    return replace(made, header={**HEADER, "pool": {"in_target": of_pool, "scrambled": 20}})
+
+
+def test_shares_in_the_target_are_of_all_labels_and_of_each_batch():
+    one = noted("MELL", 0, (1.0, 0.5, None), sizes=(2, 6, 0))
+    found = study(one, noted("MELL", 1, (0.5, 0.5, None)), noted("Random", 0, (0.0, 0.5, None)))
+    assert found.noted[IN_TARGET]["MELL"] == mean_std([5 / 8, 0.5])
+    assert found.noted[SCRAMBLED]["Random"].mean == 0.25
+    assert found.curves[IN_TARGET]["MELL"].mean == (0.75, 0.5)
+    assert found.curves[IN_TARGET]["MELL"].n_labelled == (10, 20)
+    assert (found.of_pool(IN_TARGET), found.of_pool(SCRAMBLED)) == (0.25, 0.2)
+    assert found.title == "MNIST, narrow, 20 % noise"
+    plain = study(trial())
+    assert plain.noted == {}
+    assert math.isnan(plain.of_pool(IN_TARGET))
+
+
+def test_the_share_of_the_pool_is_a_mean_over_seeds():
+    found = study(noted("MELL", 0, (1.0, 0.5, None)), noted("MELL", 1, (1, 0, None), of_pool=35))
+    assert found.of_pool(IN_TARGET) == 0.3
+
+
+def test_who_bought_most_and_least_of_the_target_and_of_noise_is_said():
+    found = study(
+        noted("Random", 0, (0.0, 0.5, None)),
+        noted("MELL", 0, (1.0, 0.5, None), (0.0, 0.0, None)),
+    )
+    assert views.noted(found, IN_TARGET) == (
+        "25.0 % of the pool is in the target; so is 75.0 % of what MELL bought, 25.0 % of what "
+        "Random bought. Each point is one batch."
+    )
+    assert views.noted(found, SCRAMBLED) == (
+        "20.0 % of the pool is scrambled and teaches nothing; so is 0.0 % of what MELL bought, "
+        "25.0 % of what Random bought. Each point is one batch."
+    )
+    alone = views.noted(study(noted("MELL", 0, (1.0, 0.5, None))), IN_TARGET)
+    assert alone.endswith("so is 75.0 % of what MELL bought. Each point is one batch.")
+
+
+def test_the_paper_has_no_figure_for_a_narrow_target_or_noise():
+    narrow = study(noted("MELL", 0, (1.0, 0.5, None)))
+    assert views.paper_auc(narrow, "MELL") is None
+    wide = replace(NARROW, target=(), pool_noise=0.0)
+    assert views.paper_auc(study(trial(experiment=wide)), "MELL") is not None
+    noisy = study(trial(experiment=replace(wide, pool_noise=0.5)))
+    assert views.paper_auc(noisy, "MELL") is None
+    said = [caution.text for caution in cautions([narrow, study(trial())], ["MELL"])]
+    assert said[0] == (
+        "Scrambled images are 20 % of the pool in MNIST, narrow, 20 % noise; they teach nothing."
+    )
+    assert not any("network is" in text for text in said)
+
+
+def test_a_line_about_a_study_names_its_target():
+    assert " · target: 1 · " in views.about(study(noted("MELL", 0, (1.0, 0.5, None))))
+    many = study(trial(experiment=replace(TOY, target=tuple("abcdefghij"))))
+    assert "target: a, b, c, d, e, f and 4 more" in views.about(many)
 
 
 def test_a_small_budget_is_not_rounded_to_another():

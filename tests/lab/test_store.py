@@ -23,7 +23,7 @@ import pytest
 import tiny
 from foresee.errors import InputError
 from foresee.lab import loop, store
-from foresee.lab.experiment import Experiment, Method
+from foresee.lab.experiment import Experiment, Method, Own
 from foresee.recipe import Recipe
 from foresee.scores import eer, mell
 from foresee.strategies import Random, TopK
@@ -724,6 +724,8 @@ def test_a_round_of_wrong_types_is_left_out_by_name(tmp_path, key, value, summed
         ("seed", False),
         ("device", 5),
         ("threads", "2"),
+        ("pool", {"in_target": "3"}),
+        ("pool", 3),
         ("versions", {"torch": 2}),
         ("versions", None),
         ("data", None),
@@ -756,6 +758,33 @@ def test_an_experiment_of_wrong_types_is_left_out_by_name(tmp_path, key):
     assert f"{path} is no trial" in problem
     assert "(line 1: Expected" in problem
     assert f"at `$.experiment.{key}`)" in problem
+
+
+def test_a_target_that_was_named_with_ones_own_data_is_read(tmp_path):
+    setup = replace(LINEAR, own=Own("npz", "abc"), target=("b", "c"))
+    with store.recording(tmp_path, setup, MELL, 0, "split") as recorder:
+        recorder.append(next(loop.run(setup, MELL, 0, tiny.linear_task())))
+    (path,) = tmp_path.glob("*/*.jsonl")
+    store.keep_plan(tmp_path, setup, {"MELL": [0, 1]})
+
+    def as_before(header, *rounds):
+        experiment = header["experiment"]
+        experiment["own"]["target_classes"] = experiment.pop("target")
+
+    rewrite(path, as_before)
+    (plan,) = tmp_path.glob("*/plan.json")
+    (planned,) = fuzz_store.unseal(plan.read_bytes())
+    as_before(planned)
+    plan.write_bytes(fuzz_store.seal([{**planned, "checksums": "crc32"}]))
+    begun, waiting = store.trials(tmp_path)
+    assert begun.experiment == waiting.experiment == setup
+    assert (begun.experiment.name, len(begun.rounds)) == ("toy-narrow", 1)
+
+
+def test_what_an_experiment_does_without_is_not_in_its_header(tmp_path):
+    three(tmp_path)
+    values = lines(tmp_path / "toy-noshift" / "MELL-0.jsonl")[0]["experiment"]
+    assert not {"own", "target", "pool_noise"} & values.keys()
 
 
 @pytest.mark.parametrize("empty", [{}, "", None])

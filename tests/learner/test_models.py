@@ -16,8 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from foresee import Frozen, InputError, Learner, Recipe, networks, read
+from foresee import Frozen, InputError, Learner, Recipe, arrays, networks, read
 from foresee.learner import cold, models
+from foresee.learner.features import Features, digest
 from foresee.posteriors import Forest, mc_dropout
 from foresee.posteriors.dropout import McDropout
 from foresee.posteriors.ensemble import Ensemble
@@ -235,11 +236,90 @@ def test_frozen_features_are_computed_once(kind):
         batch = learner.ask(5)
         learner.tell(batch.ids, Y[list(batch.ids)])
     extra = 32 if kind == "network" else 0  # a network is looked at first, whether it is steady
-    assert sum(rows) <= 70 + extra
+    assert sum(rows) <= 70 + 2 + extra  # one of each tells how many features there are
     assert (learner.predict(X) == Y).mean() > 0.8
     used(model)
     with pytest.raises(InputError, match="a finite row of features for each of 60 inputs"):
         Learner(Frozen(lambda x: x[:1], LogisticRegression()), X).ask(2)
+
+
+class Counting:
+    """A function that counts the rows it is given, and may change what it makes of them."""
+
+    def __init__(self, factor=1.0):
+        self.rows, self.factor = 0, factor
+
+    def __call__(self, x):
+        self.rows += len(x)
+        return self.factor * np.stack([x[:, 0], x.sum(1), x[:, 1]], 1)
+
+
+def test_frozen_features_are_kept_beside_the_state(tmp_path):
+    def rounds(extractor, pool=X, times=1):
+        path, model = tmp_path / "state", Frozen(extractor, LogisticRegression())
+        names = [f"p{i}" for i in range(len(pool))]
+        with Learner(model, pool, ids=names, draws=10, path=path, candidates=20) as found:
+            for _ in range(times):
+                ids = found.ask(4).ids
+                found.tell(ids, [str(Y[int(name[1:])]) for name in ids])
+            return found.predict_proba(X)
+
+    first = Counting()
+    rounds(first, times=3)
+    assert 20 < first.rows - len(X) <= 61  # only what was looked at, and once
+    second = Counting()
+    expected = rounds(second, times=0)
+    assert second.rows <= 1 + 4 + len(X)  # its width, some that are tried, and what is predicted
+
+    changed = X.copy()
+    changed[:30] += 1
+    third = Counting()
+    rounds(third, changed, times=0)
+    assert second.rows < third.rows <= second.rows + 30  # labelled rows that have changed
+    assert not np.array_equal(rounds(Counting(2.0), times=0), expected)  # noticed: other features
+    np.testing.assert_allclose(rounds(Counting(), times=0), expected)
+
+    files = list((tmp_path / "state.features").glob("*.npy"))
+    values = next(f for f in files if "marks" not in f.name)
+    assert np.load(values, allow_pickle=False).dtype == np.float32
+    values.write_bytes(b"\x80\x04pickle")  # is no array: made again
+    np.testing.assert_allclose(rounds(Counting(), times=0), expected)
+
+
+def test_frozen_features_of_a_killed_process_are_not_computed_again(tmp_path):
+    pool = arrays.rows("pool", X)
+
+    class Killed(Counting):
+        def __call__(self, x):
+            if self.rows > 30:
+                raise KeyboardInterrupt
+            return super().__call__(x)
+
+    def features(extractor):
+        extractor.__class__.__qualname__ = "one"  # the same to a digest
+        return Features(Frozen(extractor, None), pool, tmp_path)
+
+    found = features(Killed())
+    for start in range(0, 30, 10):
+        found[np.arange(start, start + 10)]
+    with pytest.raises(KeyboardInterrupt):
+        found[np.arange(60)]
+    again = Counting()
+    np.testing.assert_allclose(features(again)[:], Counting()(X), rtol=1e-6)
+    assert again.rows <= 1 + 4 + 30
+
+
+def test_the_digest_of_an_extractor():
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    b.load_state_dict(a.state_dict())
+    assert digest(a) == digest(b)
+    with torch.no_grad():
+        b.weight[0, 0] += 1
+    assert digest(a) != digest(b)
+    assert digest(nn.ReLU()) != digest(nn.Tanh())
+    one, other, same = (lambda x: x + 1), (lambda x: x + 2), (lambda x: x + 1)
+    assert digest(one) != digest(other)
+    assert digest(one) == digest(same)
 
 
 def test_a_network_must_have_an_output_for_each_class():

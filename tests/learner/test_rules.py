@@ -242,7 +242,7 @@ def test_the_order_of_telling_does_not_matter():
 
 def test_the_seed_governs_all():
     assert warm(seed=1).ask(5) == warm(seed=1).ask(5)
-    assert learner(seed=1).ask(5) != learner(seed=2).ask(5)
+    assert learner(seed=1, candidates=30).ask(5) != learner(seed=2, candidates=30).ask(5)
 
 
 @pytest.mark.parametrize(
@@ -463,6 +463,20 @@ def test_a_fit_that_fails_fails_again():
         with pytest.raises(ZeroDivisionError):
             found.ask(3)
     assert found.out == []
+
+
+def test_rows_that_a_model_refuses():
+    x = X.copy()
+    x[50] = math.nan
+    found = Learner(LogisticRegression(), x, draws=5)
+    found.tell(range(4), [truth(i) for i in range(4)])
+    words = r"LogisticRegression cannot read the rows \(Input .*contains NaN\): mend them"
+    for act in (lambda: found.ask(3), lambda: found.predict(x)):
+        with pytest.raises(InputError, match=words):
+            act()
+    found.tell(50, "left")
+    with pytest.raises(InputError, match="cannot read the rows"):
+        found.fit()
 
 
 def test_nothing_told_is_nothing():

@@ -6,8 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foresee import Badge, Default, GreedyConditioning, InputError, TopK, default_strategy, entropy
+from foresee import (
+    Default,
+    GreedyConditioning,
+    InputError,
+    MaxHerding,
+    TopK,
+    default_strategy,
+    entropy,
+)
+from foresee.strategies.default import ColdStart
 from foresee.testing import check_strategy, random_view
+from foresee.types import View
 
 
 def view_of(n=60, t=30):
@@ -46,8 +56,8 @@ def test_candidates_follow_the_batch(size, candidates):
 
 def test_few_draws_leave_it_to_embeddings_where_there_are_some():
     few = view_of(t=19)
-    assert default_strategy(few, 5) == Badge()
-    assert default_strategy(only(few, "point", "embed"), 5) == Badge()
+    assert default_strategy(few, 5) == MaxHerding(None, 1000, "target")
+    assert default_strategy(only(few, "point", "embed"), 5) == MaxHerding(None, 1000, "target")
     assert default_strategy(only(few, "predict", "point"), 5) == GreedyConditioning(None, 1000)
     assert default_strategy(only(few, "point"), 5) == TopK(entropy, point=True)
 
@@ -76,3 +86,13 @@ def test_it_is_a_strategy():
     check_strategy(Default())
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
+
+
+def test_without_a_label_the_target_is_covered():
+    rng = np.random.default_rng(0)
+    near, far = rng.normal(0, 1, (30, 2, 3)), rng.normal(50, 1, (30, 2, 3))
+    view = View(None, None, np.empty(0), pool=np.concatenate([far, near]), val=near)
+    assert default_strategy(view, 5) == ColdStart()
+    assert (Default()(view, 5, rng) >= 30).all()
+    with pytest.raises(InputError, match=r"view.val is None"):
+        ColdStart()(replace(view, val=None), 5, rng)

@@ -173,7 +173,9 @@ def test_strategies_cover_what_they_say(cover, temperature, point):
     if temperature is None:
         strategy, weights, sigma = MaxHerding(cover=cover), np.ones(len(goals)), 1.0
     else:
-        strategy = UncertaintyHerding(cover=cover, temperature=temperature, point=point)
+        strategy = UncertaintyHerding(
+            cover=cover, bandwidth=None, temperature=temperature, point=point
+        )
         probs = view.posterior.draws[goals].mean(1)
         probs = view.posterior.probs[goals] if point else probs
         weights = doubt(probs, temperature)

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from foresee import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
@@ -59,15 +60,17 @@ STRATEGIES = [
     UncertaintyHerding(),
     UncertaintyHerding(cover="target"),
     TypiClust(),
+    Bait(),
+    Bait(focus="target"),
     RetrainingEER(LogisticRegression(), candidates=8),
 ]
 WITH_TARGET = [
     s for s in STRATEGIES if type(s) not in (Random, BatchBALD, Coreset, Badge, TypiClust)
 ]
 WITH_TARGET = [s for s in WITH_TARGET if not (type(s) is TopK and (s.targets == 0 or s.point))]
-WITH_TARGET = [s for s in WITH_TARGET if getattr(s, "cover", "target") == "target"]
+WITH_TARGET = [s for s in WITH_TARGET if "pool" not in vars(s).values()]
 # Those that look at what pool and target share draw by draw.
-BY_DRAWS = [s for s in WITH_TARGET if type(s) not in (MaxHerding, UncertaintyHerding)]
+BY_DRAWS = [s for s in WITH_TARGET if type(s) not in (MaxHerding, UncertaintyHerding, Bait)]
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 
 

@@ -53,7 +53,7 @@ def run(
         typer.Option(
             metavar="NAMES",
             help="Separated by commas: methods, `paper` for its eight, `all`, or file.py:function. "
-            "[default: paper,mebl]",
+            "[default: paper,mebl,default]",
         ),
     ] = None,
     seeds: Annotated[
@@ -190,7 +190,7 @@ def _known_experiments(
     for name in chosen:
         _prepare(name, place.data, place.cache)
     seeds = max(1, round(paper.SEEDS * min(1.0, budget)))
-    return _Asked(experiments, methods.named(["paper", "mebl"], "--methods"), seeds)
+    return _Asked(experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds)
 
 
 def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked, "Place"]:

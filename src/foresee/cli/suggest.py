@@ -109,8 +109,8 @@ def suggest(
 
     A file holds probabilities [n t c]: n inputs, t posterior draws, c classes; for entropy [n c].
     .npy and .pt files are mapped and may be larger than memory, as are .csv and .parquet files with
-    a column for every draw and class, named as 0:cat; an .npz file is loaded. file:name picks one
-    of several arrays.
+    a column for every draw and class, named as 0:cat; a packed .npz file is loaded. file:name picks
+    one of several arrays.
 
     The result is a CSV: index (the row in the pool), score (of the row by itself), rank, id, and
     promise: by how much the Brier loss on the target is expected to fall once this row and those

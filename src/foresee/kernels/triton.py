@@ -19,8 +19,8 @@ t below 65 504 cannot overflow; and with the powers chosen what rounds to zero i
 undone for free in the first multiply-add of the reduction.
 
 A saving is a difference of costs that nearly cancel, and shows the rounding of the factors most.
-Of very few columns A = A' + A" and D = D' + D" are sums of two float16 numbers each, and A'D' +
-A"D' + A'D" has the digits of float32.
+There A = A' + A" and D = D' + D" are sums of two float16 numbers each, and A'D' + A"D' + A'D" has
+the digits of float32, where columns are few.
 
 float64 is not for here. Scores are float32. `TRITON_INTERPRET=1` runs all of it on the CPU.
 """
@@ -56,8 +56,7 @@ _BIAS = _UNIT * ((4.5e-8 if _APPROX else 0.0) + (0.5307378172874451 - 1 / _UNIT)
 _GUARDED_OFFSET = 0.5307377  # so much less that v log₂ v + it never exceeds φ near u = 0
 _PLENTY = 5e-5  # nats; a score above it has relative error below 1e-3 without care for small u
 _FEW_ENTRIES = 1 << 31  # joint entries below which one careful sweep costs less than two
-_FEW_COLUMNS = 2048  # up to which a sweep makes its rows: beyond, prepared ones are read faster
-_VERY_FEW_COLUMNS = 256  # actions of all targets up to which factors have the digits of float32
+_FEW_COLUMNS = 256  # up to which a sweep makes its rows, and savings have float32's digits
 
 
 # --- factors ----------------------------------------------------------------------------------
@@ -556,7 +555,7 @@ def log_loss_reduction(
     """
     n, t, c = pool.shape
     with torch.cuda.device_of(pool):
-        tile = _Tile(t, len(val) * c)
+        tile = _Tile(t, len(val) * c, "information")
         columns = pool.new_empty(tile.columns, tile.row_length, dtype=torch.float16)
         weight = pool.new_empty(tile.columns, dtype=torch.float32)
         _relative_rows(val, columns, weight, _UNIT / len(val))
@@ -589,7 +588,7 @@ def brier_reduction(
         jitter = gram.diagonal().mean() * 1e-12 + 1e-290
         eye = torch.eye(t, dtype=gram.dtype, device=gram.device)
         root, _ = torch.linalg.cholesky_ex(gram + jitter * eye)
-        tile = _Tile(t, t)
+        tile = _Tile(t, t, "squares")
         unit = root.abs().amax(0)  # columns of very different size: each in a unit of its own
         columns = pool.new_zeros(tile.columns, tile.row_length, dtype=torch.float16)
         columns[:t, :t] = (root / unit * 2.0**15).T
@@ -610,7 +609,7 @@ def matrix_loss_reduction(
     t = pool.shape[1]
     m, _, actions = cost.shape
     with torch.cuda.device_of(pool):
-        tile = _Tile(t, m * actions, savings=True)
+        tile = _Tile(t, m * actions, "savings")
         # A tile of columns is so many actions by so many targets: pad as little as possible.
         group = min((8, 16, 32, 64), key=lambda g: _up(m, g) * _up(actions, tile.block_n // g))
         groups, padded = -(-m // group), _up(actions, tile.block_n // group)
@@ -684,16 +683,17 @@ def parameter_information(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n"]:
 class _Tile:
     """How a sweep is cut: rows by columns a program, and the pieces of K. Sizes found by trying."""
 
-    def __init__(self, t: int, columns: int, savings: bool = False) -> None:
+    def __init__(self, t: int, columns: int, how: str) -> None:
         self.resident = t <= _RESIDENT
-        self.fresh = self.resident and columns <= _FEW_COLUMNS
-        self.low = self.fresh and savings and columns <= _VERY_FEW_COLUMNS
+        # Squares have few columns for any targets, and so many rows that prepared ones are faster.
+        self.fresh = self.resident and columns <= _FEW_COLUMNS and how != "squares"
+        self.low = self.fresh and how == "savings"
         if self.resident:
             self.row_length = _up(t, 16)
             bits = [1 << k for k in range(7, 3, -1) if self.row_length >> k & 1]
             self.pieces = (*bits, 0, 0)[:3]
             self.block_m, self.block_n, self.warps, self.stages = 128, 128, 8, 2
-            if savings and not self.low:
+            if how == "savings" and not self.low:
                 self.block_m, self.block_n, self.stages = 256, 64, 3
         else:
             self.row_length = _up(t, _BLOCK_K)

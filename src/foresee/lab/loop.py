@@ -1,6 +1,7 @@
 """The active learning loop: train from scratch, test, choose, buy the labels, again. No I/O."""
 
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from foresee import checks
 from foresee.arrays import Rows
-from foresee.errors import InputError
+from foresee.errors import DrawsWarning, InputError
 from foresee.lab.experiment import Experiment, Method, Round, Stage
 from foresee.scores import promise
 from foresee.seeding import generator
@@ -73,16 +74,16 @@ def steps(
 
         picks = np.empty(0, np.int64)
         promised: tuple[float | None, float | None] = (None, None)
-        draws = None
+        draws, exhausted = None, False
         size = min(experiment.n_query, len(left)) if number < experiment.rounds else 0
         if size > 0:
             timed = _TimedPosterior(posterior, watch)
             view = View(timed, labelled, labels, Rows(task.pool, left.copy()), task.val)
-            with watch("select"):
+            with watch("select"), _draws_warnings() as warned:
                 chosen: Any = method.strategy(view, size, generator(seed, number, "select"))
                 chosen = list(chosen) if isinstance(chosen, Iterator) else chosen
             picks = left[checks.picks(method.name, chosen, size, len(left))]
-            draws = max(timed.asked, default=None)
+            draws, exhausted = max(timed.asked, default=None), bool(warned)
             with watch("promise"):
                 rng = generator(seed, number, "promise")
                 promised = _promises(posterior, task, picks, left, rng)
@@ -106,6 +107,7 @@ def steps(
             promise_pool=promised[1],
             restarted=getattr(posterior, "restarted", False),
             draws=draws,
+            exhausted=exhausted,
             in_target=_share(task.in_target, picks),
             scrambled=_share(task.scrambled, picks),
             **measured,
@@ -114,6 +116,25 @@ def steps(
             return
         bought = np.concatenate([bought, picks])
         answers = np.concatenate([answers, new_labels])
+
+
+@contextmanager
+def _draws_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Gather warnings of draws that a batch can use up, which a round records; pass on all others.
+
+    A terminal would fill with them.
+    """
+    found: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", DrawsWarning)
+        yield found
+    for warning in heard:
+        if issubclass(warning.category, DrawsWarning):
+            found.append(warning)
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def _share(of: NDArray[np.bool_] | None, picks: NDArray[np.int64]) -> float | None:

@@ -15,6 +15,7 @@ from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
 from foresee.scores import bald, eer, entropy, entropy_mc, margin, mebl, mell, mezl
 from foresee.strategies import (
     Badge,
+    Bait,
     BatchBALD,
     BatchMell,
     Coreset,
@@ -73,6 +74,8 @@ METHODS: dict[str, Entry] = {
     "TargetUHerding": Entry(lambda e: UncertaintyHerding(cover="target")),
     "TargetHerding": Entry(lambda e: MaxHerding(cover="target")),
     "TypiClust": Entry(lambda e: TypiClust()),
+    "BAIT": Entry(lambda e: Bait(axes=128)),
+    "TargetBAIT": Entry(lambda e: Bait(focus="target", axes=128)),
     "Margin": Entry(lambda e: TopK(margin, targets=0)),
     "EER": Entry(lambda e: TopK(partial(eer, loss=e.loss), e.candidates, e.targets), "loss"),
 }

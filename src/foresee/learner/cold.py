@@ -1,10 +1,8 @@
-"""The first batch, when no label tells anything yet: points that stand for the target.
+"""The first batch, when no label tells anything yet: points that cover the target.
 
-The target is divided into as many groups as there are points to pick, by k-means on raw features,
-and each group is stood for by the point of the pool nearest to its centre.
+`foresee.herd` picks them by raw features, which need no model.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from foresee import seeding
+from foresee import arrays
 from foresee.errors import InputError
+from foresee.strategies import herd
 from foresee.training import stacked, unlabelled
 
 _SIDE = 8  # images are looked at from afar
@@ -25,51 +24,28 @@ _PART = 256  # rows that are read at once
 
 
 def spread(pool: Any, target: Any, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Positions in the pool [size] of points that stand for the target.
+    """Positions in the pool [size] of points that cover the target, copies last.
 
     Args:
         pool: rows to choose from: texts, numbers, images, a frame or a sparse matrix. Of anything
             else nothing is known, and the choice is left to chance.
         target: rows of the same kind.
         size: how many.
-        rng: starts the groups.
+        rng: decides between equals.
 
     >>> x = np.repeat(np.eye(3), 4, axis=0)
     >>> sorted(x[spread(x, x, 3, np.random.default_rng(0))].argmax(1).tolist())
     [0, 1, 2]
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    n = len(pool)
-    found = features(pool, target)
+    n, found = len(pool), features(pool, target)
     if found is None:
         return rng.choice(n, size, replace=False)
     points, goals = found[:n], found[n:]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different points than groups
-        means = KMeans(min(size, len(goals)), n_init=1, random_state=seeding.number(rng)).fit(goals)
-    counts = np.bincount(means.labels_, minlength=means.n_clusters)
-    far = np.full((size, n), np.inf)
-    order = np.argsort(-counts, kind="stable")  # the largest group is stood for first
-    for row in range(size):
-        centre = means.cluster_centers_[order[row % len(order)]]
-        far[row] = ((points - centre) ** 2).sum(1)
-    return _nearest_of_each(far, points)
-
-
-def _nearest_of_each(far: NDArray[Any], points: NDArray[Any]) -> NDArray[np.int64]:
-    """For each row of distances [size n] the nearest point that is not taken, nor a copy of one."""
-    picks: list[int] = []
-    copied = np.zeros(far.shape[1], bool)
-    for distances in far:
-        left = np.where(copied, np.inf, distances)
-        if not np.isfinite(left).any():  # all others are copies
-            left = distances.copy()
-            left[picks] = np.inf
-        picks.append(int(left.argmin()))
-        copied |= (points == points[picks[-1]]).all(1)
-    return np.array(picks, np.int64)
+    # Equal rows have one label: copies come when all others are taken.
+    kinds = np.sort(np.unique(points, axis=0, return_index=True)[1])
+    picks = kinds[herd(points[kinds], goals, min(size, len(kinds)), rng)]
+    left = np.setdiff1d(np.arange(n), picks)
+    return np.concatenate([picks, rng.choice(left, size - len(picks), replace=False)])
 
 
 def features(*parts: Any) -> NDArray[np.float32] | None:
@@ -112,6 +88,14 @@ def _table(rows: Any) -> Any:
         words = rows.select_dtypes(exclude="number").astype(str).to_dict("records")
         hashed = FeatureHasher(_AXES).transform(words).toarray()
         return np.column_stack([rows.select_dtypes("number").to_numpy(np.float64), hashed])
+    if arrays.is_polars(rows):
+        numeric = [name for name in rows.columns if rows[name].dtype.is_numeric()]
+        words = [
+            {k: str(v) for k, v in row.items()}
+            for row in rows.select([c for c in rows.columns if c not in numeric]).to_dicts()
+        ]
+        hashed = FeatureHasher(_AXES).transform(words or [{}] * len(rows)).toarray()
+        return np.column_stack([rows.select(numeric).to_numpy().reshape(len(rows), -1), hashed])
     if not isinstance(rows, np.ndarray | Tensor):
         rows = unlabelled(rows.tolist() if hasattr(rows, "tolist") else rows)
     if isinstance(rows, list) and isinstance(rows[0], str):

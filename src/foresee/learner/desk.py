@@ -83,8 +83,8 @@ class Desk:
         with self.lock:
             if self.record is not None:
                 self.record.append(event)
-            self.events.append(event)
             self.state.apply(event)
+            self.events.append(event)
 
     def hand_out(self, batch: Batch) -> Batch:
         """Let a batch be out, without what was answered or handed out since it was chosen."""
@@ -99,6 +99,8 @@ class Desk:
             for name in batch.ids:
                 if name not in (self.target if name in batch.held else self.pool).places:
                     raise InputError(f"batch: there is no {name!r} in the pool: take its own")
+            if len(set(batch.ids)) < len(batch.ids) or len(batch.scores) != len(batch.ids):
+                raise InputError("batch must have each id once, with a score or None: take its own")
             left = [i for i, name in enumerate(batch.ids) if name not in gone]
             if not left:
                 return Batch((), size=batch.size)
@@ -116,6 +118,7 @@ class Desk:
 
     def take(self, who: str, size: int) -> list[Id]:
         """Put so many of what is out into somebody's hands; what is there already comes first."""
+        _check_name(who)
         with self.lock:
             out = self.state.out
             mine = [name for name, by in out.items() if by == who][:size]
@@ -126,6 +129,7 @@ class Desk:
 
     def leave(self, who: str, ids: Any) -> None:
         """Take out of somebody's hands what is in them, all of it where ids is None."""
+        _check_name(who)
         with self.lock:
             mine = [name for name, by in self.state.out.items() if by == who]
             names = mine if ids is None else checked_ids("ids", ids)
@@ -187,6 +191,8 @@ class Desk:
 
     def follow(self, events: Sequence[Event]) -> None:
         """Let happen what happened at another desk."""
+        if not isinstance(events, Sequence):
+            raise InputError(f"events must be a list of events, got {type(events).__name__}")
         with self.lock:
             for event in events:
                 try:
@@ -272,6 +278,11 @@ class Desk:
                     f"{found.path} knows {name!r}, which is not in the pool: pass the pool and the "
                     "ids it was begun with"
                 )
+
+
+def _check_name(who: Any) -> None:
+    if not isinstance(who, str) or not who:
+        raise InputError(f"who must be a text, the name of somebody, got {who!r}")
 
 
 def _given(more: Mapping[str, Any]) -> Event:

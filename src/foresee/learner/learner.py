@@ -4,8 +4,8 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -22,6 +22,7 @@ from foresee.errors import InputError
 from foresee.learner import cold, record
 from foresee.learner.answers import check_classes, checked_ids
 from foresee.learner.desk import Desk, Now
+from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
 from foresee.learner.pool import Named, distinct, subset
 from foresee.learner.record import Batch, Event, Id, Label, Told
@@ -175,7 +176,7 @@ class Learner:
         what it proposes is handed out here.
         """
         checks.count("size", size, 1 << 40, of="any pool")
-        with self._turn:
+        with self._turn, _explained(self.model):
             with self._desk.lock:
                 now, free = self._desk.now(), self._desk.free()
                 held = self._desk.next_held(size)
@@ -198,6 +199,8 @@ class Learner:
         Returns:
             What is out; points that were answered or handed out meanwhile are not in it.
         """
+        if not isinstance(batch, Batch):
+            raise InputError(f"batch must be what propose returned, got {type(batch).__name__}")
         return self._desk.hand_out(batch)
 
     def take(self, who: str, size: int = 1) -> list[Id]:
@@ -215,8 +218,6 @@ class Learner:
         >>> learner.take("ann", 2) + learner.take("bob", 2) == list(ids)
         True
         """
-        if not isinstance(who, str):
-            raise InputError(f"who must be a text, got {who!r}")
         checks.count("size", size, 1 << 40, of="any pool")
         return self._desk.take(who, size)
 
@@ -288,7 +289,7 @@ class Learner:
         found = np.array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
         if hasattr(inputs, "iloc"):
             return sys.modules["pandas"].Series(found, index=inputs.index)
-        return found
+        return sys.modules["polars"].Series(found) if arrays.is_polars(inputs) else found
 
     def predict_proba(self, inputs: Inputs) -> Any:
         """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
@@ -297,6 +298,8 @@ class Learner:
         if hasattr(inputs, "iloc"):
             frame = sys.modules["pandas"].DataFrame
             return frame(probs, index=inputs.index, columns=fitted.classes)
+        if arrays.is_polars(inputs):
+            return sys.modules["polars"].DataFrame(probs, [str(each) for each in fitted.classes])
         return probs
 
     def promise(self) -> float:
@@ -325,6 +328,7 @@ class Learner:
             and the fall of the Brier loss expected at each, the largest first. The mean of all
             would be the score of the label.
         """
+        checks.count("size", size, 1 << 40, of="any target")
         names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
         pool, target = self._desk.pool, self._desk.target
         if unknown := [name for name in names if name not in pool.places]:
@@ -459,7 +463,7 @@ class Learner:
     def _fitted_to(self, now: Now) -> "Fitted":
         """The model of what was told then; None where labels are of fewer than two classes."""
         key = json.dumps([now.places, now.labels, now.classes])
-        with self._turn:
+        with self._turn, _explained(self.model):
             if key != self._last.key:
                 posterior = None
                 if len(set(now.labels)) > 1:
@@ -487,7 +491,11 @@ class Learner:
             return rows
         with self._turn:
             if which not in self._features:
-                self._features[which] = self._frozen.features(rows)
+                folder = self._frozen.cache
+                if folder is None and self.path is not None:
+                    folder = Path(f"{self.path}.features")
+                place = None if folder is None else Path(folder)
+                self._features[which] = Features(self._frozen, rows, place, which)
             return self._features[which]
 
     def _part(self, which: str, places: NDArray[np.int64]) -> Any:
@@ -498,12 +506,20 @@ class Learner:
         return arrays.Rows(inputs, places)
 
     def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
-        rows = Named.read("inputs", inputs, None).rows
-        return self._point_of(fitted, self._frozen.features(rows) if self._frozen else rows)
+        return self._point_of(
+            fitted,
+            Named.read("inputs", inputs, None).rows,
+            self._frozen.features if self._frozen else None,
+        )
 
-    def _point_of(self, fitted: "Fitted", rows: Any) -> NDArray[Any]:
+    def _point_of(
+        self, fitted: "Fitted", rows: Any, before: Callable[[Any], Any] | None = None
+    ) -> NDArray[Any]:
+        """Probabilities of rows [n c], or of what ``before`` makes of them."""
         posterior: Any = fitted.posterior
-        probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in _parts(rows)])
+        parts = (before(part) if before else part for part in _parts(rows))
+        with _explained(self.model):
+            probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in parts])
         if probs.ndim != 2 or probs.shape[1] != len(fitted.classes):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "
@@ -558,6 +574,21 @@ class Learner:
         if self._prices is not None:
             strategy = Priced(self._prices[some])
         return checks.picks(type(strategy).__name__, strategy(view, size, rng), size, len(some))
+
+
+@contextmanager
+def _explained(model: Any) -> Iterator[None]:
+    """Say whose refusal it is, where a model refuses rows: scikit-learn's do so by a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, InputError) or not hasattr(model, "fit"):
+            raise
+        reason = str(error).splitlines()[0].rstrip(".:")
+        raise InputError(
+            f"model {type(model).__name__} cannot read the rows ({reason}): mend them, or pass a "
+            "pipeline that does, such as make_pipeline(SimpleImputer(), model)"
+        ) from error
 
 
 def _parts(rows: Any) -> Iterator[Any]:

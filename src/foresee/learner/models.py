@@ -50,11 +50,13 @@ MEMBERS = 10
 class Frozen:
     """A feature extractor that stays as it is, and a model that learns from its features.
 
-    Features are computed once for the pool and for the target, and kept.
+    Features of the pool and of the target are computed once, when they are first needed, and kept.
 
     Args:
         extractor: a network that maps inputs [n ...] to features [n d], or any function that does.
         head: any model that a `Learner` takes; it reads the features.
+        cache: a folder to keep features in, for any learner and process; by default one beside the
+            learner's ``path``, and without that they are kept in memory.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> frozen = Frozen(nn.Flatten(), LogisticRegression())
@@ -64,6 +66,7 @@ class Frozen:
 
     extractor: Any
     head: Any
+    cache: Any = None
 
     def features(self, inputs: Inputs) -> NDArray[np.float32]:
         """The features of inputs [n d], computed in batches."""

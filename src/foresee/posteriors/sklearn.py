@@ -25,7 +25,7 @@ from foresee.errors import InputError
 from foresee.posteriors.batching import batches
 from foresee.types import Inputs
 
-_ROWS = 4096  # that many models read at once
+_ENTRIES = 1 << 20  # logits that are computed at once
 _MOST = 8  # GiB that the draws of a logistic regression may take
 
 
@@ -336,13 +336,14 @@ def _logistic_probs(models: Sequence[Any], x: Any, names: NDArray[Any]) -> NDArr
     known = np.searchsorted(names, models[0].classes_)
     x = check_array(x, accept_sparse="csr")  # refuses NaN, as each of the models would
     out = np.zeros((x.shape[0], len(models), len(names)), np.float32)
-    for start in range(0, x.shape[0], _ROWS):
-        part = x[start : start + _ROWS]
+    rows = max(1, _ENTRIES // len(weights))
+    for start in range(0, x.shape[0], rows):
+        part = x[start : start + rows]
         logits = np.asarray(part @ weights.T) + shifts
         logits = logits.reshape(len(logits), len(models), -1)
         if logits.shape[2] == 1:  # two classes have the weights of the second
             logits = np.concatenate([np.zeros_like(logits), logits], 2)
-        out[start : start + _ROWS, :, known] = softmax(logits, axis=2)
+        out[start : start + rows, :, known] = softmax(logits, axis=2)
     return out
 
 

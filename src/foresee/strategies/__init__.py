@@ -1,6 +1,7 @@
 """Ways to choose a batch: a strategy takes (view, size, rng) and returns positions in the pool."""
 
 from foresee.strategies.badge import Badge as Badge, RelevantBadge as RelevantBadge
+from foresee.strategies.bait import Bait as Bait
 from foresee.strategies.batch import BatchBALD as BatchBALD, BatchMell as BatchMell
 from foresee.strategies.bounds import Best as Best, TopMell as TopMell, mell_top_k as mell_top_k
 from foresee.strategies.coreset import Coreset as Coreset

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foresee import arrays
 from foresee.errors import InputError
 from foresee.scores import entropy
-from foresee.strategies.badge import Badge
-from foresee.strategies.candidates import check_request
+from foresee.strategies.candidates import check_request, check_target
 from foresee.strategies.greedy import FEWEST_DRAWS, GreedyConditioning
+from foresee.strategies.herding import MaxHerding, herd
 from foresee.strategies.topk import TopK
 from foresee.types import Strategy, View, more_draws
 
@@ -27,28 +28,33 @@ def default_strategy(view: View, size: int) -> Strategy:
     """Choose how to choose a batch.
 
     Args:
-        view: what there is to see; without ``val`` the pool itself is the target.
+        view: what there is to see; without ``val`` the pool itself is the target, without
+            ``posterior`` there is no label yet.
         size: of the batch, from one point to thousands.
 
     Returns:
         With 20 draws or more, or a posterior that can make them, `GreedyConditioning`, which makes
         draws and noise follow the batch, among 4000 points of the pool or ten for each pick, and
-        1000 targets. With fewer draws or none, and embeddings, `Badge`. With few draws alone,
-        `GreedyConditioning` still; with the model's own predictions alone, the highest entropies.
+        1000 targets. With fewer draws or none, and embeddings, `MaxHerding`, which covers the
+        target. With few draws alone, `GreedyConditioning` still; with the model's own predictions
+        alone, the highest entropies. Without any label `ColdStart`, which covers the target by raw
+        features.
 
     >>> from foresee.testing import random_view
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=50), 3)
     GreedyConditioning(candidates=None, targets=1000, classes=16, noise=None, draws=None)
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=5), 3)
-    Badge()
+    MaxHerding(candidates=None, targets=1000, cover='target', bandwidth=1.0)
     """
-    draws = _shape(more_draws(view.posterior, FEWEST_DRAWS), "predict", view)[1]
-    if draws < FEW_DRAWS and _shape(view.posterior, "embed", view)[1]:
-        return Badge()
-    if not draws:
-        return TopK(entropy, point=True)
-    candidates = max(CANDIDATES, CANDIDATES_EACH * size)
-    return GreedyConditioning(candidates if candidates < len(view.pool) else None, TARGETS)
+    posterior: Any = view.posterior
+    if posterior is None:
+        return ColdStart()
+    draws = _shape(more_draws(posterior, FEWEST_DRAWS), "predict", view)[1]
+    enough = max(CANDIDATES, CANDIDATES_EACH * size)
+    candidates = enough if enough < len(view.pool) else None
+    if draws < FEW_DRAWS and _shape(posterior, "embed", view)[1]:
+        return MaxHerding(candidates, TARGETS, cover="target")
+    return GreedyConditioning(candidates, TARGETS) if draws else TopK(entropy, point=True)
 
 
 def _shape(posterior: Any, method: str, view: View) -> tuple[int, ...]:
@@ -57,6 +63,34 @@ def _shape(posterior: Any, method: str, view: View) -> tuple[int, ...]:
         return tuple(getattr(posterior, method)(view.pool[:1]).shape)
     except (AttributeError, InputError, NotImplementedError):
         return 0, 0
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """Cover the target by raw features, as no label tells anything yet; see `herd`.
+
+    Needs inputs that are numbers of one shape; the `Learner` reads others too.
+
+    >>> x = np.repeat(np.eye(3), 4, axis=0)
+    >>> view = View(None, None, np.empty(0), pool=x, val=x)
+    >>> sorted(x[ColdStart()(view, 3, np.random.default_rng(0))].argmax(1).tolist())
+    [0, 1, 2]
+    """
+
+    def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return positions in ``view.pool`` [size], in the order of the choice."""
+        check_request(view, size, rng)
+        check_target(view)
+        order = rng.permutation(len(view.pool))[: max(CANDIDATES, size)]
+        some = rng.permutation(len(view.val))[:TARGETS]
+        points, goals = (
+            _raw(name, x) for name, x in (("pool", view.pool[order]), ("val", view.val[some]))
+        )
+        return order[herd(points, goals, size, rng)]
+
+
+def _raw(name: str, inputs: Any) -> Any:
+    return arrays.tensor(inputs, name).flatten(1).float()
 
 
 @dataclass(frozen=True)

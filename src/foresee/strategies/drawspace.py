@@ -11,19 +11,25 @@ for point i and p̄_i [c] their mean over draws (Q_j and q̄_j those for target 
 A batch of labels that are known is felt through W alone:
 
     W [t t], at first I                                   covariance of z given the batch
-    M_i [c c] = (1 + ε) I − E_i (I − W) E_iᵀ               covariance of label i given the batch
-    H_i [c c] = E_i W S W E_iᵀ                            what label i shares with the targets
+    M_i [k k] = (1 + ε) I − E_i (I − W) E_iᵀ               covariance of label i given the batch
+    H_i [k k] = E_i W S W E_iᵀ                            what label i shares with the targets
     score_i = tr(M_i⁻¹ H_i)                               by how much label i lowers tr(S W)
-    W ← W − K Kᵀ,  K [t c] = W E_iᵀ L⁻ᵀ,  M_i = L Lᵀ       once label i is in the batch
+    W ← W − K Kᵀ,  K [t k] = W E_iᵀ L⁻ᵀ,  M_i = L Lᵀ       once label i is in the batch
 
 tr(S W) is the expected Brier loss on the targets, less what no label can change. With W = I and
-ε = 0 the score is MEBL. (The true M_i has a zero in direction √p̄, but E_i never meets it.)
+ε = 0 the score is MEBL.
 
-The other labels follow by what they share with the new one, X = E K and Y = E W S K [c c]:
+Probabilities sum to one, so √p̄ᵀE_i = 0: a label of c classes has k = c − 1 directions. (The true
+M_i is zero in the direction of √p̄, which E_i never meets.) A reflection that takes √p̄ to the first
+axis leaves scores as they are and the first row of E_i zero, so that row is left out:
+
+    E_j ← E_j − E_0 √p̄_j / (1 + √p̄_0),  j = 1 … k         E_i [k t] of the code
+
+The other labels follow by what they share with the new one, X = E K and Y = E W S K [k k]:
 
     M ← M − X Xᵀ,  H ← H − X Yᵀ − Y Xᵀ + X (KᵀSK) Xᵀ
 
-for c²·t operations each, where M and H from W itself, a survey, take c·t².
+for k²·t operations each, where M and H from W itself, a survey, take k·t².
 
 M only falls. So with R = M⁻¹ as it was some picks ago, and g = tr(R (M_then − M)) < 1,
 
@@ -69,9 +75,28 @@ def explained(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n c t"]:
     n, t, c = probs.shape
     E = probs.new_empty(n, c, t)
     for part in _parts(n, t * c, probs):
-        deviations, mean = _centred(probs[part])
-        E[part] = deviations.mul_(torch.where(mean > TINY, (t * mean).rsqrt(), 0))
+        E[part] = _explained(probs[part])[0]
     return E
+
+
+def reflected(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n k t"]:
+    """E without the row that a reflection leaves zero; each point has a reflection of its own."""
+    n, t, c = probs.shape
+    E = probs.new_empty(n, c - 1, t)
+    for part in _parts(n, t * c, probs):
+        whole, root = _explained(probs[part])
+        share = root[:, 1:] / (1 + root[:, :1])
+        torch.addcmul(whole[:, 1:], share, whole[:, :1], value=-1, out=E[part])
+    return E
+
+
+def _explained(
+    probs: Float[Tensor, "l t c"],
+) -> tuple[Float[Tensor, "l c t"], Float[Tensor, "l c 1"]]:
+    """E and √p̄."""
+    deviations, mean = _centred(probs)
+    scale = torch.where(mean > TINY, (probs.shape[1] * mean).rsqrt(), 0)
+    return deviations.mul_(scale), mean.sqrt()
 
 
 def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
@@ -104,9 +129,9 @@ def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
 class Change(NamedTuple):
     """What a label changes once it is in the batch: K, W S K by the W before, and KᵀSK."""
 
-    K: Float[Tensor, "t c"]
-    WSK: Float[Tensor, "t c"]
-    KSK: Float[Tensor, "c c"]
+    K: Float[Tensor, "t k"]
+    WSK: Float[Tensor, "t k"]
+    KSK: Float[Tensor, "k k"]
 
 
 class Labels:
@@ -114,7 +139,7 @@ class Labels:
 
     def __init__(
         self,
-        E: Float[Tensor, "n c t"],
+        E: Float[Tensor, "n k t"],
         S: Float[Tensor, "t t"],
         noise: float,
         executor: Executor | None = None,
@@ -131,13 +156,13 @@ class Labels:
         self, which: Int[Tensor, "1"], W: Float[Tensor, "t t"], since: Sequence[Change] = ()
     ) -> Change:
         """What this label changes, with these changes since W. In float64."""
-        E = self.E[which][0].double()  # [c t]
+        E = self.E[which][0].double()  # [k t]
         B = torch.cat([W[:, :0], *(change.K for change in since)], 1)  # now W is W − B Bᵀ
-        EW = E @ W - (E @ B) @ B.T  # [c t]
-        M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [c c]
+        EW = E @ W - (E @ B) @ B.T  # [k t]
+        M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
-        K = torch.linalg.solve_triangular(L, EW, upper=False).T  # [t c]
-        SK = self.S @ K  # [t c]
+        K = torch.linalg.solve_triangular(L, EW, upper=False).T  # [t k]
+        SK = self.S @ K  # [t k]
         return Change(K, W @ SK - B @ (B.T @ SK), K.T @ SK)
 
     def survey(
@@ -153,14 +178,14 @@ class Labels:
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
         return Survey(self.E, H, M, R, W, taken.clone())
 
-    def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n c c"]:
+    def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n k k"]:
         """E A Eᵀ."""
-        c, t = self.E.shape[1:]
+        k, t = self.E.shape[1:]
         A = A.to(self.E)
 
         def product(part: slice) -> Tensor:
-            E = self.E[part]  # [k c t]
-            return (E.view(-1, t) @ A).view(-1, c, t) @ E.mT  # [k c c]
+            E = self.E[part]  # [l k t]
+            return (E.view(-1, t) @ A).view(-1, k, t) @ E.mT  # [l k k]
 
         return torch.cat(self.map(product, len(self.E)))
 
@@ -181,10 +206,10 @@ class Survey:
     W is that before a run of picks.
     """
 
-    E: Float[Tensor, "n c t"]
-    H: Float[Tensor, "n c c"]
-    M: Float[Tensor, "n c c"]
-    R: Float[Tensor, "n c c"]
+    E: Float[Tensor, "n k t"]
+    H: Float[Tensor, "n k k"]
+    M: Float[Tensor, "n k k"]
+    R: Float[Tensor, "n k k"]
     W: Float[Tensor, "t t"]
     taken: Bool[Tensor, "n"]
 
@@ -210,15 +235,15 @@ class Survey:
             self.taken.index_fill_(0, picks[step : step + 1], True)
         return len(changes)
 
-    def _shared(self, changes: Sequence[Change]) -> Float[Tensor, "n c s 2 c"]:
+    def _shared(self, changes: Sequence[Change]) -> Float[Tensor, "n k s 2 k"]:
         """X = E K and Y = E W S K for every change."""
-        n, c, t = self.E.shape
-        factors = torch.cat([factor for change in changes for factor in change[:2]], 1)  # [t 2c·s]
-        return (self.E.view(-1, t) @ factors.to(self.E)).view(n, c, -1, 2, c)
+        n, k, t = self.E.shape
+        factors = torch.cat([factor for change in changes for factor in change[:2]], 1)  # [t 2k·s]
+        return (self.E.view(-1, t) @ factors.to(self.E)).view(n, k, -1, 2, k)
 
-    def _follow(self, shared: Float[Tensor, "n c 2 c"], KSK: Float[Tensor, "c c"]) -> None:
-        X, Y = shared.unbind(2)  # [n c c] both
-        half = X @ (Y - X @ (KSK / 2).to(Y)).mT  # [n c c]
+    def _follow(self, shared: Float[Tensor, "n k 2 k"], KSK: Float[Tensor, "k k"]) -> None:
+        X, Y = shared.unbind(2)  # [n k k] both
+        half = X @ (Y - X @ (KSK / 2).to(Y)).mT  # [n k k]
         self.H -= half + half.mT
         self.M -= X @ X.mT
 
@@ -243,10 +268,10 @@ class Survey:
         return scores.masked_fill_(self.taken, TAKEN)
 
 
-def _inverse(M: Float[Tensor, "k c c"]) -> Float[Tensor, "k c c"]:
+def _inverse(M: Float[Tensor, "l k k"]) -> Float[Tensor, "l k k"]:
     return torch.linalg.inv_ex(M).inverse
 
 
-def _trace(A: Float[Tensor, "k c c"], B: Float[Tensor, "k c c"]) -> Float[Tensor, "k"]:
+def _trace(A: Float[Tensor, "l k k"], B: Float[Tensor, "l k k"]) -> Float[Tensor, "k"]:
     """tr(A B), both symmetric."""
     return (A * B).sum((1, 2))

@@ -1,11 +1,11 @@
 """Greedy conditioning: a batch of labels that together tell most about the targets.
 
 Of all labels, add the one with the highest score given those before, again and again (see
-`drawspace` for the equations: E_i [c t] is a label, S [t t] the targets, W [t t] what the batch
-leaves unknown, and score_i the fall of the expected Brier loss on the targets).
+`drawspace` for the equations: E_i [k t] is a label of k = c − 1 directions, S [t t] the targets,
+W [t t] what the batch leaves unknown, and score_i the fall of the expected Brier loss on them).
 
-To follow all n labels from pick to pick costs n·c²·t a pick, and a survey, which scores all anew,
-n·c·t². Where picks are few for so many draws, or labels are few, or on a GPU, all are followed; if
+To follow all n labels from pick to pick costs n·k²·t a pick, and a survey, which scores all anew,
+n·k·t². Where picks are few for so many draws, or labels are few, or on a GPU, all are followed; if
 their E is too large for the cache, by many picks in one pass, which were made ahead among the best
 and are kept up to the first that another label beats.
 
@@ -41,7 +41,7 @@ from foresee.strategies.candidates import (
     target_draws,
     with_draws,
 )
-from foresee.strategies.drawspace import Change, Labels, Survey, explained, target_gram
+from foresee.strategies.drawspace import Change, Labels, Survey, reflected, target_gram
 from foresee.types import View
 
 # Candidates among which a run of picks is made.
@@ -133,11 +133,11 @@ class GreedyConditioning:
             S = target_gram(val)
         whole: list[Tensor] = []  # MEBL with all classes told apart, of each chunk [k]
 
-        def rows() -> Iterator[Float[Tensor, "k c t"]]:
+        def rows() -> Iterator[Float[Tensor, "l k t"]]:
             for probs in pool_draws(view, order, val):
                 if probs.shape[2] > self.classes:
                     whole.append(_mebl(probs, S))
-                yield explained(coarsened(probs, self.classes))
+                yield reflected(coarsened(probs, self.classes))
 
         labels = Labels(gathered(rows(), len(order)), S, noise)
         first = torch.cat(whole).argmax(0, keepdim=True) if whole else None
@@ -154,10 +154,10 @@ class GreedyConditioning:
         """How much noise a batch needs for its draws; warns where it can use them up."""
         directions = self.directions(size, classes)
         noise = max(_NOISE, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
-        if directions >= draws:
+        if directions > draws:
             warnings.warn(
-                f"the labels of {size} points can use up {directions} directions, and {draws} draws"
-                f" have {draws - 1}: the last picks are spread by the noise, {noise:.3g}; ask for "
+                f"the labels of {size} points can use up {directions} directions, and there are "
+                f"{draws} draws: the last picks are spread by the noise, {noise:.3g}; ask for "
                 "fewer points, or take a posterior of more draws",
                 DrawsWarning,
                 stacklevel=3,
@@ -176,21 +176,21 @@ def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t
 
 
 def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tensor, "n"]:
-    E = explained(probs)  # [n c t]
+    E = reflected(probs)  # [n k t]
     with tiled.full_precision():
         return ((E @ S.to(E)) * E).sum((1, 2))
 
 
 def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) -> NDArray[np.int64]:
     """Pick ``size`` labels, of which the first may be given."""
-    n, c, t = labels.E.shape
+    n, k, t = labels.E.shape
     first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
     survey = labels.survey()
     for pick in first[:, None]:
         change = labels.change(pick, survey.W)
         survey.add(change, pick)
         survey.W = _after([change], survey.W)
-    if labels.E.is_cuda or n <= FEW or c * size <= _SURVEYS * t:
+    if labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t:
         return _follow_all(labels, size, first, survey)
     picks, threads = first.tolist(), torch.get_num_threads()
     if threads > 1:  # apart: torch's own wait for each other after every small product
@@ -205,11 +205,11 @@ def _follow_all(
     labels: Labels, size: int, first: Int[Tensor, "k"], survey: Survey
 ) -> NDArray[np.int64]:
     """Run after run among all labels; on a GPU nothing waits for a single pick."""
-    n, c, t = labels.E.shape
+    n, k, t = labels.E.shape
     runs, left, best = [first], size - len(first), None
     while left:
-        # t // c labels may tell all that t draws know: then scores may fall at once.
-        steps = min(_AHEAD, left, max(1, t // c))
+        # t // k labels may tell all that t draws know: then scores may fall at once.
+        steps = min(_AHEAD, left, max(1, t // k))
         if labels.E.is_cuda or labels.E.numel() <= _CACHED:
             run = _run(labels, survey, steps)
         else:  # memory is slow: pick among some, then see in one pass if another was better

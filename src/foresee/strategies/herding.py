@@ -165,20 +165,23 @@ class UncertaintyHerding:
         targets: size of a random subset of the points to cover; None: all. Time is n·m·d.
         cover: "pool", as in the paper, or "target": the validation set.
         bandwidth: σ of the kernel. None, as in the paper: the smallest distance between two
-            labelled points, so that it shrinks as labels grow many, and doubt alone decides.
+            labelled points, so that it shrinks as labels grow many, and doubt alone decides. That
+            was made for embeddings that stay as they are. A network trained on the labels draws
+            those of a class together: on digits None was two points of accuracy below 1, and nine
+            on a target of four classes.
         temperature: τ of probabilities ∝ p^(1/τ): above 1 where the model is too sure of itself.
         point: take the point prediction [n c] in place of the mean over draws.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)
     >>> UncertaintyHerding()(view, 3, np.random.default_rng(0))
-    array([10, 25,  1])
+    array([ 1, 29,  5])
     """
 
     candidates: int | None = None
     targets: int | None = None
     cover: Cover = "pool"
-    bandwidth: float | None = None
+    bandwidth: float | None = 1.0
     temperature: float = 1.0
     point: bool = False
 

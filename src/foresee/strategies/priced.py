@@ -22,7 +22,7 @@ from foresee.strategies.candidates import (
     target_draws,
     with_draws,
 )
-from foresee.strategies.drawspace import Labels, explained, target_gram
+from foresee.strategies.drawspace import Labels, reflected, target_gram
 from foresee.strategies.greedy import GreedyConditioning, coarsened
 from foresee.types import View
 
@@ -68,9 +68,9 @@ class Priced:
         val = target_draws(view, None, rng)
         noise = rule.enough_noise(size, *val.shape[1:])
 
-        def rows() -> Iterator[Float[Tensor, "k c t"]]:
+        def rows() -> Iterator[Float[Tensor, "l k t"]]:
             for probs in pool_draws(view, order, val):
-                yield explained(coarsened(probs.double(), self.classes))
+                yield reflected(coarsened(probs.double(), self.classes))
 
         with tiled.full_precision():
             labels = Labels(gathered(rows(), len(order)), target_gram(val), noise)

@@ -11,7 +11,7 @@ from pathlib import Path
 from foresee.lab.data.cifar import cifar10, cifar100
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import download, instructions, known
-from foresee.lab.data.small import digits, fashionmnist, mnist, svhn
+from foresee.lab.data.small import digits, fashionmnist, from_npz, mnist, svhn
 from foresee.lab.data.splits import Split, mark, pool_share, split, task
 from foresee.lab.data.wilds import LAYOUTS, load_wilds, wilds_bytes
 
@@ -51,7 +51,8 @@ def load(
 
     Args:
         name: one of `LOADERS` or of WILDS: camelyon17, iwildcam, fmow; in any case.
-        root: the folder that holds its files; digits needs none.
+        root: the folder that holds its files, or all of it as arrays in ``name``.npz; digits needs
+            none.
         cache: where the images of a WILDS set are decoded on first use, by default beside them.
         advance: hears how many images are decoded, and of how many.
 
@@ -63,6 +64,8 @@ def load(
     """
     name = known(name)
     root = None if root is None else Path(root)
+    if root is not None and (packed := root / f"{name}.npz").is_file():
+        return from_npz(name, packed)
     if name in LAYOUTS:
         return load_wilds(name, root, None if cache is None else Path(cache), advance)
     return LOADERS[name](root)
@@ -79,7 +82,7 @@ def decoding_bytes(
     0
     """
     name = known(name)
-    if name not in LAYOUTS:
-        return 0
     root = None if root is None else Path(root)
+    if name not in LAYOUTS or (root is not None and (root / f"{name}.npz").is_file()):
+        return 0
     return wilds_bytes(name, root, None if cache is None else Path(cache))

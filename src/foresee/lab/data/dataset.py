@@ -56,6 +56,10 @@ class Images:
                 f"source must be booleans [n] with n = {n}, got {self.source.dtype} "
                 f"{list(self.source.shape)}"
             )
+        if self.domains is not None and self.domains.shape != self.labels.shape:
+            raise InputError(
+                f"domains must be names [n] with n = {n}, got {list(self.domains.shape)}"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)

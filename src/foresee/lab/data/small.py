@@ -62,6 +62,26 @@ def svhn(root: Path | None) -> Images:
     return Images("svhn", pixels, labels, _DIGITS)
 
 
+def from_npz(name: str, path: Path) -> Images:
+    """A data set as arrays: pixels uint8 [n channels height width], labels [n], classes, names.
+
+    ``source`` [n], whether a row is of the source domain, may be there too.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            found = {key: held[key] for key in held.files}
+        source = found["source"].astype(bool) if "source" in found else None
+        labels, classes = found["labels"].astype(np.int64), tuple(found["classes"].tolist())
+        return Images(name, found["pixels"], labels, classes, source)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except Exception as error:  # a damaged archive raises BadZipFile, zlib.error, KeyError, ...
+        raise InputError(
+            f"{path} must hold pixels uint8 [n channels height width], labels [n] and classes "
+            f"({error}): write it with numpy.savez"
+        ) from error
+
+
 def _idx(name: str, root: Path | None, folder: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     first = "train-images-idx3-ubyte"
     place = find(name, root, folder, first, f"{first}.gz")

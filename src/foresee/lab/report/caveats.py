@@ -56,6 +56,7 @@ def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
         *([Caution(gone, see="left-out")] if left_out else []),
         *_about_training(studies),
         *_about_noise(studies),
+        *_about_draws(studies),
         *_about_seeds(studies),
         *_about_gaps(studies, methods),
         *_about_health(studies),
@@ -85,7 +86,19 @@ def _about_noise(studies: Sequence[Study]) -> Iterator[Caution]:
         return words.part(noise) if noise else ""
 
     for part, where in _places(studies, said):
-        yield Caution(f"{part} of the pool is scrambled images, which teach nothing{where}.")
+        yield Caution(f"Scrambled images are {part} of the pool{where}; they teach nothing.")
+
+
+def _about_draws(studies: Sequence[Study]) -> Iterator[Caution]:
+    def said(study: Study) -> str:
+        trials = [t for t in study.all if any(round_.exhausted for round_ in t.rounds)]
+        return " and ".join(dict.fromkeys(trial.method for trial in trials))
+
+    for names, where in _places(studies, said):
+        yield Caution(
+            f"{names} chose batches{where} whose labels can use up the draws: their last picks are "
+            "spread by noise."
+        )
 
 
 def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from foresee.lab.report.study import Picture, Study
 
 if TYPE_CHECKING:  # drawing is the only part of foresee that waits for matplotlib
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _WIDTH = 5.0  # inches beside the names of the rows
 _ROW = 0.24  # inches
@@ -29,8 +30,8 @@ def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], by
     }
     for name, metric in (("target", IN_TARGET), ("noise", SCRAMBLED)):
         if metric in study.noted:
-            found = study.curves[metric]
-            some[name] = partial(bought, study.title, metric, found, study.of_pool(metric), pens)
+            both = study.curves[ACCURACY], study.curves[metric]
+            some[name] = partial(bought, study.title, metric, *both, study.of_pool(metric), pens)
     if times := {m: seconds for m, seconds in study.seconds.items() if sum(seconds.values())}:
         some["time"] = partial(time, study.title, times)
     if study.shares:
@@ -47,20 +48,41 @@ def draw(some: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
 
 def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], on: str = "") -> bytes:
     """Draw the accuracy of every method, mean and one standard deviation over seeds."""
-    return _png(_curves(title, found, pens, f"test accuracy{on}, %"))
-
-
-def bought(
-    title: str, metric: Metric, found: Mapping[str, Curve], of_pool: float, pens: Mapping[str, Pen]
-) -> bytes:
-    """Draw the share of every batch that a metric counts; the line is its share of the pool."""
-    axes = _curves(title, found, pens, f"{metric.label.lower()}, % of a batch")
-    axes.axhline(100 * of_pool, color="black", lw=0.8, ls=":")
+    axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
+    _draw(axes, found, pens, f"test accuracy{on}, %")
+    if axes.lines:
+        axes.legend(frameon=False, fontsize="small")
     return _png(axes)
 
 
-def _curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], label: str) -> "Axes":
-    axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
+def bought(
+    title: str,
+    metric: Metric,
+    accuracy: Mapping[str, Curve],
+    found: Mapping[str, Curve],
+    of_pool: float,
+    pens: Mapping[str, Pen],
+) -> bytes:
+    """Draw accuracy, and beside it the share of every batch that a metric counts, and of the pool.
+
+    The shares are means over seeds: of a small batch they vary too much for a band to be read.
+    """
+    size, half = (10.4, 3.9), 5.2
+    left = _axes(title, size, left=0.7, foot=0.55, right=half + 0.1)
+    on = " on the target" if metric is IN_TARGET else ""
+    _draw(left, accuracy, pens, f"test accuracy{on}, %")
+    left.legend(frameon=False, fontsize="small")
+    right = _axes("", size, left=half + 0.7, foot=0.55, figure=left.get_figure(root=True))
+    plain = {method: curve._replace(std=(0.0,) * len(curve.std)) for method, curve in found.items()}
+    _draw(right, plain, pens, f"{metric.label.lower()}, % of a batch")
+    right.axhline(100 * of_pool, color="black", lw=0.8, ls=":")
+    right.set_xlim(left.get_xlim())
+    right.set_ylim(0, 100)
+    right.text(left.get_xlim()[1], 100 * of_pool, "the pool ", ha="right", va="bottom")
+    return _png(left)
+
+
+def _draw(axes: "Axes", found: Mapping[str, Curve], pens: Mapping[str, Pen], label: str) -> None:
     for method, (n_labelled, _, means, stds) in found.items():
         colour = INKS[pens[method].ink].light
         mean, std = 100 * np.array(means), 100 * np.nan_to_num(stds)
@@ -73,9 +95,6 @@ def _curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], lab
     axes.set_xlabel("labels")
     axes.set_ylabel(label)
     axes.grid(alpha=0.25)
-    if axes.lines:
-        axes.legend(frameon=False, fontsize="small")
-    return axes
 
 
 def time(title: str, times: Mapping[str, Mapping[str, float]]) -> bytes:
@@ -153,14 +172,19 @@ def _rows(title: str, names: Sequence[str], height: float, foot: float) -> "Axes
 
 
 def _axes(
-    title: str, size: tuple[float, float], left: float, foot: float, right: float = 0.1
+    title: str,
+    size: tuple[float, float],
+    left: float,
+    foot: float,
+    right: float = 0.1,
+    figure: "Figure | None" = None,
 ) -> "Axes":
     """One plot under its title, on a page of this size; margins are fixed: to fit them is slow."""
     from matplotlib.figure import Figure
 
     width, height = size
     place = (left / width, foot / height, 1 - (left + right) / width, 1 - (foot + _TOP) / height)
-    axes = Figure(figsize=size, dpi=200).add_axes(place)
+    axes = (figure or Figure(figsize=size, dpi=200)).add_axes(place)
     axes.set_title(_plain(title), loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
