@@ -7,13 +7,14 @@ const tab = (sessionStorage.tab ??= key());
 
 const state = {
   live: null,
-  queue: [], // items in this tab's hands, the first is shown
+  queue: [], // items in this tab's hands, the first is shown; those that came back stay
   past: [], // what this person answered: {item, ..., label}
   back: 0, // how far one looks back
   grid: false,
   chosen: new Set(), // numbers selected in the grid
   busy: false,
   done: false, // whether nothing is left to ask
+  asking: false, // whether items are on their way
   extra: [], // labels that were added and not yet used
 };
 
@@ -81,7 +82,9 @@ async function more() {
 function receive({ items, done }) {
   state.done = done;
   const known = new Map(items.map((item) => [item.item, item]));
-  const kept = state.queue.filter((item) => known.has(item.item)).map((item) => known.get(item.item));
+  const kept = state.queue
+    .filter((item) => item.back || known.has(item.item))
+    .map((item) => known.get(item.item) ?? item);
   const there = new Set(kept.map((item) => item.item));
   state.queue = [...kept, ...items.filter((item) => !there.has(item.item))];
   for (const item of state.queue.slice(0, size())) {
@@ -141,7 +144,8 @@ function undo() {
     state.back = 0;
     state.live = found.live;
     const back = new Set(found.items.map((item) => item.item));
-    state.queue = [...found.items, ...state.queue.filter((item) => !back.has(item.item))];
+    const again = found.items.map((item) => ({ ...item, back: true }));
+    state.queue = [...again, ...state.queue.filter((item) => !back.has(item.item))];
     say(`Undone: ${last.name}.`);
     draw();
   });
@@ -288,7 +292,7 @@ function drawLive() {
     open.addEventListener("click", () => {
       state.grid = false;
       state.back = 0;
-      state.queue = [{ ...each, why: [] }, ...state.queue.filter((item) => item.item !== each.item)];
+      state.queue = [{ ...each, why: [], back: true }, ...state.queue.filter((item) => item.item !== each.item)];
       draw();
     });
     return make("li", {}, open, make("span", { textContent: said }));
@@ -426,10 +430,27 @@ $("naming").addEventListener("submit", async (event) => {
 });
 $("asking").addEventListener("cancel", (event) => state.live?.who ?? event.preventDefault());
 
+// Nobody who presses a key meanwhile is kept waiting; what comes too late is asked for again.
+async function refill() {
+  if (state.asking) return;
+  state.asking = true;
+  try {
+    const found = await post("/next", { tab, size: size() });
+    if (!state.busy) {
+      state.live = found.live;
+      receive(found);
+    }
+  } catch (error) {
+    say(`That did not work: ${error.message}.`, true);
+  } finally {
+    state.asking = false;
+  }
+}
+
 // Others label too, and the model learns meanwhile.
 async function refresh() {
   if (document.hidden || state.busy || !state.live) return;
-  if (!state.queue.length) return act(more);
+  if (!state.queue.length) return refill();
   try {
     const answer = await fetch("/live");
     if (!answer.ok || state.busy) return;
