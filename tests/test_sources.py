@@ -52,6 +52,16 @@ def test_a_folder_is_decoded_once_and_again_when_a_file_changes(photos, monkeypa
     assert len(seen) == 9
 
 
+def test_links_out_of_a_lazy_folder_are_broken_images(photos, tmp_path):
+    save(tmp_path / "secret.png", "white")
+    (photos / "a" / "link.png").symlink_to(tmp_path / "secret.png")
+    (photos / "a" / "none.png").symlink_to(tmp_path / "none.png")
+    found = sources.folder(photos, 4, lazy=True)
+    assert found.ids[1:3] == ["a/link.png", "a/none.png"] == sources.image_names(photos, True)[1:3]
+    assert (found.inputs[1:3] == 0).all()
+    assert found.inputs.broken == ["a/link.png", "a/none.png"]
+
+
 def test_images_are_decoded_as_they_are_asked_for(photos, monkeypatch):
     whole = sources.folder(photos, 4).inputs
     read, seen = decoded.read, []

@@ -147,8 +147,8 @@ def folder(
         channels: 3 for colour, 1 for grey.
         cache: a folder for the decoded images; by default ``.foresee-cache`` in ``path``.
         advance: hears how many of all are decoded.
-        lazy: decode an image when it is first asked for, instead of all now. A broken one is then
-            black, and not named before: see `decoded.Pictures`.
+        lazy: decode an image when it is first asked for, instead of all now. A broken one, or a
+            link out of the folder, is then black, and not named before: see `decoded.Pictures`.
 
     Returns:
         Bytes [n channels height width]; ids are paths in the folder, in sorted order, with "/";
@@ -174,7 +174,7 @@ def folder(
             f"size must be positive and channels 1 or 3, got {size} and {channels}: pass what the "
             "model reads"
         )
-    files = sorted(_image_files(root))
+    files = sorted(_image_files(root, lazy))
     if not files:
         raise InputError(f"{root} holds no images ({', '.join(SUFFIXES)}): check the path")
     names = [name for name, _, _ in files]
@@ -195,13 +195,13 @@ def folder(
     return Source(kept.open_array(file), list[Hashable](names), labels)
 
 
-def image_names(path: Path) -> list[str]:
+def image_names(path: Path, lazy: bool = False) -> list[str]:
     """Paths in a folder of the images that `folder` reads, sorted; none is decoded."""
-    return sorted(name for name, *_ in _image_files(path))
+    return sorted(name for name, *_ in _image_files(path, lazy))
 
 
-def _image_files(root: Path) -> Iterator[tuple[str, int, int]]:
-    """Names, sizes and times of the images in a folder; a link out of it is refused."""
+def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int]]:
+    """Names, sizes and times of the images in a folder; a link out of it is refused, or broken."""
 
     def refused(path: str, error: OSError, remedy: str) -> InputError:
         return InputError(f"{path} cannot be read ({error.strerror}): {remedy}")
@@ -227,7 +227,12 @@ def _image_files(root: Path) -> Iterator[tuple[str, int, int]]:
                 try:
                     linked = entry.is_symlink()
                     size = os.stat(images.inside(root, inner)) if linked else entry.stat()
-                except OSError as error:
+                except (InputError, OSError) as error:
+                    if lazy:
+                        yield inner, 0, 0
+                        continue
+                    if isinstance(error, InputError):
+                        raise
                     remedy = "replace it, or take it out of the folder"
                     raise refused(entry.path, error, remedy) from error
                 yield inner, size.st_size, size.st_mtime_ns

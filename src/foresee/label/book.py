@@ -1,0 +1,284 @@
+"""What people answer: the learner's record, and beside it a plain CSV that anything can read.
+
+Both are on the disk before anybody hears that an answer was kept. The record is what counts; the
+CSV is written from it, and mended from it when the process was killed between the two.
+"""
+
+import csv
+import io
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeAlias
+
+from foresee import files
+from foresee.errors import InputError
+from foresee.label.items import Items
+from foresee.learner import record
+from foresee.learner.desk import Desk
+from foresee.learner.record import Answer, Batch, Event, Id
+
+COLUMNS = ("id", "label", "time", "who")
+# Seconds after which what is in the hands of somebody who is gone is for others.
+LEASE = 600.0
+
+# What counts of everybody: label and time by (id, who), in the order of telling.
+Rows: TypeAlias = dict[tuple[Id, str | None], tuple[str, float | None]]
+
+
+class Book:
+    """All questions and answers; threads may use it at once.
+
+    Args:
+        items: what there is to label.
+        out: the CSV; the record is beside it, with ``.state`` behind its name.
+        classes: those to begin with; others come by being told.
+    """
+
+    def __init__(self, items: Items, out: Path, classes: Sequence[str] = ()) -> None:
+        self.items, self.out = items, out
+        self.lock = RLock()
+        state, spec = state_of(out), items.spec
+        if out.exists() and not state.exists():
+            raise InputError(
+                f"{out} is there, and the record {state} that it comes from is not: choose another "
+                f"--out, and pass --import {out} to take its labels over"
+            )
+        self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
+        try:
+            self._mend()
+        except BaseException:
+            self.close()
+            raise
+        self._behind = False  # whether the CSV lacks something that the record holds
+        self._classes = dict.fromkeys([*classes, *self.desk.state.labels.values()])
+        self._seen: dict[str, float] = {}
+        given = self.desk.state.given
+        self._several = {name for name, answers in given.items() if len(answers) > 1}
+
+    def tell(
+        self,
+        numbers: Sequence[int],
+        answer: str | Answer,
+        *,
+        who: str,
+        key: str | None,
+        at: float | None = None,
+    ) -> None:
+        """Keep one answer to some items; when this returns it is in both files.
+
+        Args:
+            numbers: of the items.
+            answer: a label, or `foresee.SKIP` or `foresee.UNSURE`.
+            who: whose it is.
+            key: of the client's own: under the same key nothing is kept twice.
+            at: seconds since 1970, by default now.
+        """
+        names = [self.items.id(number) for number in numbers]
+        self.tell_ids(names, [answer] * len(names), who=who, key=key, at=at)
+
+    def tell_ids(
+        self,
+        names: Sequence[Id],
+        answers: Sequence[str | Answer],
+        *,
+        who: str,
+        key: str | None,
+        at: float | None = None,
+    ) -> None:
+        """Keep an answer to each id; see `tell`."""
+        at = round(time.time() if at is None else at, 3)
+        with self.lock:
+            before = len(self.desk.events)
+            given = self.desk.state.given
+            again = any(by == who for name in names for _, by in given.get(name, ()))
+            self.desk.tell(names, answers, who=who, key=key, at=at)
+            if len(self.desk.events) == before:  # a repeated request
+                return self._catch_up()
+            self._several |= {name for name in names if len(given[name]) > 1}
+            told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
+            self._classes |= dict.fromkeys(told.values())
+            if again or self._behind:
+                return self._rewrite()
+            return self._append({(name, who): (label, at) for name, label in told.items()})
+
+    def untell(self, numbers: Sequence[int], *, who: str, key: str) -> None:
+        """Take back somebody's last answer to each item, in both files."""
+        names = [self.items.id(number) for number in numbers]
+        with self.lock:
+            before = len(self.desk.events)
+            self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
+            if len(self.desk.events) == before:
+                return self._catch_up()
+            return self._rewrite()
+
+    def take(self, tab: str, size: int) -> list[Id]:
+        """Ids that are in the hands of a tab, filled up when half of them are answered."""
+        with self.desk.lock:
+            self._expire(tab)
+            mine = [name for name, by in self.desk.state.out.items() if by == tab]
+            if len(mine) > size // 2:
+                return mine[:size]
+            return self.desk.take(tab, size)
+
+    def leave(self, tab: str) -> None:
+        """What a tab had in its hands is for others."""
+        self._seen.pop(tab, None)
+        self.desk.leave(tab, None)
+
+    def waiting(self) -> int:
+        """How many items are out and in nobody's hands."""
+        with self.desk.lock:
+            return sum(by is None for by in self.desk.state.out.values())
+
+    def fill(self, size: int, rng: Any) -> None:
+        """Hand out items by chance: better than to let somebody wait."""
+        with self.desk.lock:
+            free = self.desk.free()
+            some = rng.choice(free, min(size, len(free)), replace=False).tolist()
+            ids = tuple(self.desk.pool.ids[i] for i in some)
+            seen = self.desk.state.changes
+            self.desk.hand_out(Batch(ids, (None,) * len(ids), size=len(ids), seen=seen))
+
+    @property
+    def classes(self) -> list[str]:
+        """All that were named or told, in that order."""
+        with self.lock:
+            return [str(name) for name in self._classes]
+
+    def counts(self) -> dict[str, int]:
+        """Labels that count, by class."""
+        with self.desk.lock:
+            found = Counter(self.desk.state.labels.values())
+        return {name: found[name] for name in self.classes}
+
+    def disagreements(self) -> list[tuple[Id, dict[str, str]]]:
+        """Items that people gave different labels, and who gave which."""
+        with self.desk.lock:
+            found = []
+            for name in sorted(self._several, key=str):
+                given = self.desk.state.given.get(name, ())
+                said = {str(who or ""): answer for answer, who in given if isinstance(answer, str)}
+                if len(set(said.values())) > 1:
+                    found.append((name, said))
+            return found
+
+    def recent(self, who: str, size: int = 50) -> list[tuple[Id, str]]:
+        """Somebody's last answers that count, the latest last."""
+        found: dict[Id, str] = {}
+        with self.lock:
+            for event in reversed(self.desk.events):
+                if event["kind"] == "tell" and event.get("who") == who:
+                    for name, answer in record.answers(event):
+                        given = self.desk.state.given.get(name, [])
+                        if given and given[-1] == (answer, who):
+                            text = answer.value if isinstance(answer, Answer) else answer
+                            found.setdefault(name, str(text))
+                if len(found) >= size:
+                    break
+        return list(found.items())[:size][::-1]
+
+    def close(self) -> None:
+        """Let another process take the record up."""
+        if self.desk.record is not None:
+            self.desk.record.close()
+
+    def _expire(self, tab: str) -> None:
+        now = time.monotonic()
+        self._seen[tab] = now
+        for holder in {by for by in self.desk.state.out.values() if by is not None}:
+            if now - self._seen.setdefault(holder, now) > LEASE:
+                self.leave(holder)
+
+    def _mend(self) -> None:
+        """Bring the CSV to what the record says; one that somebody else changed is refused."""
+        want = text(folded(self.desk.events))
+        found = self.out.read_bytes().decode(errors="replace") if self.out.exists() else ""
+        if found == want:
+            return
+        told = [i for i, event in enumerate(self.desk.events) if event["kind"] in _TOLD]
+        before = text(folded(self.desk.events[: told[-1]])) if told else text({})
+        if not (want.startswith(found) or found == before):
+            raise InputError(
+                f"{self.out} was changed, and is not what {state_of(self.out)} says: move it away "
+                f"to go on without the changes, or choose another --out and pass --import "
+                f"{self.out}"
+            )
+        files.write(self.out, want.encode())
+
+    def _append(self, rows: Rows) -> None:
+        if not rows:
+            return
+        self._behind = True
+        size = self.out.stat().st_size
+        try:
+            with open(self.out, "ab") as file:
+                file.write(_lines(rows).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                os.truncate(self.out, size)
+            raise InputError(
+                f"{self.out} could not be written ({error.strerror}): make room and try again"
+            ) from error
+        self._behind = False
+
+    def _rewrite(self) -> None:
+        self._behind = True
+        files.write(self.out, text(folded(self.desk.events)).encode())
+        self._behind = False
+
+    def _catch_up(self) -> None:
+        if self._behind:
+            self._rewrite()
+
+
+_TOLD = ("tell", "untell")
+
+
+def state_of(out: Path) -> Path:
+    """The record beside a CSV.
+
+    >>> state_of(Path("labels.csv")).name
+    'labels.csv.state'
+    """
+    return out.with_name(f"{out.name}.state")
+
+
+def folded(events: Iterable[Event]) -> Rows:
+    """Everybody's last label of each id, as far as it was not taken back."""
+    rows: Rows = {}
+    for told in record.history(events):
+        if not told.undone:
+            rows.pop((told.id, told.who), None)
+            if not isinstance(told.answer, Answer):
+                rows[told.id, told.who] = str(told.answer), told.at
+    return rows
+
+
+def text(rows: Rows) -> str:
+    """The whole CSV.
+
+    >>> text({("a.png", "ann"): ("cat", 0.0)})
+    'id,label,time,who\\na.png,cat,1970-01-01T00:00:00.000Z,ann\\n'
+    """
+    return ",".join(COLUMNS) + "\n" + _lines(rows)
+
+
+def _lines(rows: Rows) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for (name, who), (label, at) in rows.items():
+        writer.writerow([name, label, "" if at is None else _iso(at), who or ""])
+    return out.getvalue()
+
+
+def _iso(at: float) -> str:
+    stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")

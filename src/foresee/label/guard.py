@@ -1,0 +1,159 @@
+"""The door: who may come in, from where, how often, and what they take along.
+
+Every request passes here first. Without the token there is nothing to see, not even the page.
+"""
+
+import hmac
+import ipaddress
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# Requests: so many at once, so many a second from then on; and tries of a token.
+BURST, RATE = 400, 100.0
+TRIES, TRY_RATE = 20, 0.2
+_KNOWN = 1000  # addresses that are counted
+
+
+class Buckets:
+    """Who may do something once more: ``burst`` times at once, ``rate`` times a second after that.
+
+    >>> buckets = Buckets(2, 0.0)
+    >>> [buckets.take("ann") for _ in range(3)], buckets.take("bob")
+    ([True, True, False], True)
+    """
+
+    def __init__(self, burst: float, rate: float) -> None:
+        self.burst, self.rate = burst, rate
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, who: str) -> bool:
+        """Whether somebody may; if so it is counted."""
+        now = time.monotonic()
+        left, then = self._left.pop(who, (self.burst, now))
+        left = min(self.burst, left + (now - then) * self.rate)
+        self._left[who] = (left - 1 if left >= 1 else left), now
+        if len(self._left) > _KNOWN:
+            self._left.popitem(last=False)
+        return left >= 1
+
+
+class Guard:
+    """Lets requests through to an application that have the token and come from its own page.
+
+    Args:
+        app: the application.
+        token: the secret.
+        host: that the server listens on.
+        port: likewise.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str, port: int) -> None:
+        self.app, self.token, self.host, self.port = app, token, host, port
+        # Cookies do not know ports: two servers on one machine need two names.
+        self.cookie = f"foresee-{port}"
+        self._rates, self._tries = Buckets(BURST, RATE), Buckets(TRIES, TRY_RATE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, let in by the token, or pass on."""
+        if scope["type"] != "http":
+            raise ValueError("only HTTP is served here")
+
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        response = self._refusal(scope)
+        await (response or self.app)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers, method = Headers(scope=scope), scope["method"]
+        hosts, origin = headers.getlist("host"), headers.get("origin")
+        if len(hosts) != 1 or not self._is_here(hosts[0]):
+            return refuse(421, "this is not the address of the page")
+        if method not in ("GET", "HEAD") and origin is None:
+            return refuse(403, "a request that changes something must say where it comes from")
+        if origin is not None and origin != f"http://{hosts[0]}":
+            return refuse(403, "another page may not ask this")
+        client = scope.get("client") or ("",)
+        if not self._rates.take(f"{client[0]} {headers.get('cookie', '')[:200]}"):
+            return refuse(429, "too many requests at once", {"Retry-After": "1"})
+        given = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+        if _same(given, self.token):
+            return None
+        return self._admit(scope, client[0])
+
+    def _admit(self, scope: Scope, client: str) -> Response:
+        """The token in the address of the page becomes a cookie, and leaves the address."""
+        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=10)
+        tried = query.get("token", [""])[0]
+        if scope["path"] != "/" or scope["method"] != "GET" or not tried:
+            return refuse(401, "open the address that foresee label printed: it has the token")
+        if not self._tries.take(client):
+            return refuse(429, "too many wrong tokens", {"Retry-After": "60"})
+        if not _same(tried, self.token):
+            return refuse(401, "this is not the token that foresee label printed")
+        response = RedirectResponse("/", 303)
+        response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
+        return response
+
+    def _is_here(self, host: str) -> bool:
+        """Whether a Host header names this server: other names may be an attacker's for it."""
+        name, colon, port = host.rpartition(":")
+        if not colon or port != str(self.port):
+            return False
+        if name in (*_LOOPBACK, self.host):
+            return True
+        if is_loopback(self.host):
+            return False
+        return name == socket.gethostname() or _is_address(name.strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach a server there.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example")]
+    [True, True, True, False, False]
+    """
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def refuse(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An answer that says what is wrong."""
+    return JSONResponse({"error": reason}, status, headers)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())

@@ -1,0 +1,170 @@
+"""What there is to label, by number: clients never name a file."""
+
+import csv
+import io
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from foresee import images, sources
+from foresee.errors import InputError
+from foresee.learner.pool import Named
+from foresee.learner.record import Id
+
+_TEXT = 20_000  # characters of a text that are shown
+_SMALL = 256  # pixels of the side below which an image is sent without loss
+_DECODERS = BoundedSemaphore(2)  # each may need the memory of the largest image
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to label and how, as plain values that another process can be told.
+
+    Args:
+        pool: a folder of images, or a .csv, .parquet, .npz or .npy file.
+        target: likewise, a sample of what the model will meet; None: the pool is it.
+        inputs: columns of a table that a model reads.
+        ids: the column of ids.
+        size: the side that images are squeezed to for the model.
+        model: None for a model that suits the data, a folder of a transformers image model, or
+            file.py:build.
+        seed: of everything random.
+        holdout: the share of questions that measure accuracy.
+        batch: how many items are chosen at once.
+        candidates: from how many; None: as many as suit the data.
+    """
+
+    pool: str
+    target: str | None = None
+    inputs: tuple[str, ...] | None = None
+    ids: str | None = None
+    size: int = 32
+    model: str | None = None
+    seed: int = 0
+    holdout: float = 0.1
+    batch: int = 10
+    candidates: int | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it.
+
+        >>> Spec(**Spec("photos").plain()) == Spec("photos")
+        True
+        """
+        return asdict(self)
+
+    def read(self, path: str, names_only: bool = False) -> sources.Source:
+        """Rows of the pool or the target; of images the names alone, if these are enough."""
+        if not Path(path).is_dir():
+            return sources.read(path, inputs=self.inputs and list(self.inputs), ids=self.ids)
+        if self.inputs or self.ids:
+            raise InputError(f"--inputs and --ids are columns, and {path} is a folder of images")
+        if not names_only:
+            return sources.read(path, size=self.size, lazy=True)
+        names = sources.image_names(Path(path), lazy=True)
+        if not names:
+            raise InputError(
+                f"{path} holds no images ({', '.join(sources.SUFFIXES)}): check the path"
+            )
+        return sources.Source(names, names)
+
+
+class Items:
+    """The pool, and the target behind it, as people see them.
+
+    Args:
+        spec: what to label.
+
+    >>> _ = Path("two.csv").write_text("text\\ngood\\nbad\\n")
+    >>> items = Items(Spec("two.csv"))
+    >>> items.show(1)
+    {'item': 1, 'name': '1', 'kind': 'text', 'text': 'bad'}
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.pool = Named.read("pool", spec.read(spec.pool, names_only=True), None)
+        self.target = None
+        if spec.target is not None:
+            self.target = Named.read("target", spec.read(spec.target, names_only=True), None)
+        self._columns = {path: _header(path, spec) for path in (spec.pool, spec.target) if path}
+        every: Sequence[Any] = [len(self.pool)]
+        if not isinstance(self.pool.ids, range):
+            every = [*self.pool.ids, *(self.target.ids if self.target else ())]
+        # Numbers mean the same items in all processes that know the same files, and in no other.
+        self.edition = f"{zlib.crc32(repr(every).encode()):08x}"
+
+    def __len__(self) -> int:
+        return len(self.pool) + (len(self.target) if self.target else 0)
+
+    def number(self, name: Id) -> int:
+        """The number of an id."""
+        if name in self.pool.places:
+            return self.pool.places[name]
+        assert self.target is not None
+        return len(self.pool) + self.target.places[name]
+
+    def id(self, number: int) -> Id:
+        """The id of a number."""
+        side, place, _ = self.find(number)
+        return side.ids[place]
+
+    def show(self, number: int) -> dict[str, Any]:
+        """What the page shows of an item, as JSON has it."""
+        side, place, path = self.find(number)
+        shown: dict[str, Any] = {"item": number, "name": str(side.ids[place])}
+        if Path(path).is_dir():
+            return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
+        row = side.rows[place]
+        if isinstance(row, str):
+            return shown | {"kind": "text", "text": row[:_TEXT]}
+        values = np.asarray(row).ravel()[:200].tolist()
+        names = self._columns[path] or [str(i) for i in range(len(values))]
+        fields = [[name, f"{value:g}"] for name, value in zip(names, values, strict=False)]
+        return shown | {"kind": "row", "fields": fields}
+
+    def picture(self, number: int, side: int) -> tuple[bytes, str]:
+        """An image as a browser reads it, and its type; no file goes out as it lies on the disk.
+
+        Raises:
+            InputError: it is broken, too large, no image, or a link out of the folder.
+        """
+        rows, place, path = self.find(number)
+        if not Path(path).is_dir():
+            raise InputError(f"item {number} is no image")
+        with _DECODERS:
+            pixels = images.read(images.inside(path, rows.rows[place]))
+            image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+            image.thumbnail((side, side), Image.Resampling.BILINEAR)
+        content = io.BytesIO()
+        if max(image.size) <= _SMALL:
+            image.save(content, "PNG")
+            return content.getvalue(), "image/png"
+        image.save(content, "JPEG", quality=88)
+        return content.getvalue(), "image/jpeg"
+
+    def find(self, number: int) -> tuple[Named, int, str]:
+        """Where an item is: its side, its place there, and the path that side was read from."""
+        if not 0 <= number < len(self):
+            raise InputError(f"there is no item {number}: reload the page")
+        if number < len(self.pool):
+            return self.pool, number, self.spec.pool
+        assert self.target is not None
+        assert self.spec.target is not None
+        return self.target, number - len(self.pool), self.spec.target
+
+
+def _header(path: str, spec: Spec) -> list[str] | None:
+    """Names of the columns that are shown, where the file tells them."""
+    if spec.inputs:
+        return list(spec.inputs)
+    if Path(path).suffix.lower() != ".csv":
+        return None
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+        return [name for name in next(csv.reader(file), []) if name != spec.ids]

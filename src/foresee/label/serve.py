@@ -1,0 +1,171 @@
+"""Starts and ends all there is: the book, the process that fits, the server, the browser."""
+
+import csv
+import hashlib
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+
+from foresee.errors import InputError
+from foresee.label.book import Book
+from foresee.label.fitter import Fitter, started
+from foresee.label.guard import is_loopback as is_loopback
+from foresee.label.items import Items, Spec
+from foresee.label.server import application
+
+_TOKEN = 16  # characters of a token, at least
+
+
+def check(host: str, token: str | None) -> None:
+    """Refuse to open the page to others by accident.
+
+    >>> check("0.0.0.0", None)
+    Traceback (most recent call last):
+    ...
+    foresee.errors.InputError: --host 0.0.0.0 opens the page to other machines: pass --token, ...
+    """
+    if token is None and not is_loopback(host):
+        raise InputError(
+            f"--host {host} opens the page to other machines: pass --token, a secret of at least "
+            f"{_TOKEN} characters, or leave --host out"
+        )
+    if token is not None and (len(token) < _TOKEN or not token.isascii() or not _plain(token)):
+        raise InputError(f"--token must be at least {_TOKEN} letters and digits, or - and _")
+
+
+def _plain(token: str) -> bool:
+    return all(letter.isalnum() or letter in "-_" for letter in token)
+
+
+class Serving:
+    """A page that can be opened at ``url``, and all that is behind it.
+
+    Args:
+        spec: what to label.
+        out: the CSV.
+        classes: to begin with.
+        import_from: a CSV of labels there are.
+        host: to listen on.
+        port: likewise; 0: a free one.
+        token: the secret; None: a new one.
+        patience: see `Fitter`.
+        ahead: see `Fitter`.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        out: Path,
+        classes: Sequence[str] = (),
+        import_from: Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        *,
+        patience: float = 2.0,
+        ahead: int | None = None,
+    ) -> None:
+        with ExitStack() as undo:  # what was begun ends where the rest cannot be
+            process = started(spec)
+            undo.callback(process.communicate)
+            undo.callback(process.kill)
+            self.book = Book(Items(spec), out, classes)
+            undo.callback(self.book.close)
+            if import_from is not None:
+                take_over(self.book, import_from)
+            self._socket = _listening(host, port)
+            undo.pop_all()
+        token = token or secrets.token_urlsafe(24)
+        self.port = self._socket.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.port}/?token={token}"
+        self.fitter = Fitter(self.book, patience, ahead, process)
+        self.app = application(self.book, self.fitter, token, shown, self.port)
+
+    def run(self, browse: bool = False) -> None:
+        """Serve until interrupted."""
+        self.fitter.start()
+        config = uvicorn.Config(
+            self.app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,  # the first address has the token in it
+            log_level="error",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=500,
+            timeout_graceful_shutdown=2,
+        )
+        if browse:
+            threading.Timer(0.5, webbrowser.open, [self.url]).start()
+        uvicorn.Server(config).run(sockets=[self._socket])
+
+    def __enter__(self) -> "Serving":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.fitter.stop()
+        self._socket.close()
+        self.book.close()
+
+
+def take_over(book: Book, path: Path) -> int:
+    """Tell a book the labels in a CSV with the columns id and label, and who where it is there.
+
+    What was taken over before is not told twice.
+
+    Returns:
+        How many there are.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
+    if not rows or not {"id", "label"} <= rows[0].keys():
+        raise InputError(f"--import {path} must have the columns id and label, and a row")
+    people: dict[str, dict[object, str]] = {}
+    numbered = isinstance(book.items.pool.ids, range)
+    for line, row in enumerate(rows, start=2):
+        name: object = int(row["id"]) if numbered and row["id"].isdecimal() else row["id"]
+        answer = " ".join((row["label"] or "").split())
+        if name not in book.items.pool.places or not answer:
+            raise InputError(
+                f"--import {path}, line {line}: {row['id']!r} is not in the pool, or has no label: "
+                "take the line out"
+            )
+        people.setdefault(row.get("who") or "import", {})[name] = answer
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:32]
+    for i, (who, told) in enumerate(people.items()):
+        book.tell_ids(list(told), list(told.values()), who=who, key=f"import-{i}-{digest}")
+    return len(rows)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InputError(
+            f"cannot listen on {host}, port {port} ({error.strerror}): choose others"
+        ) from error
+    found.listen(128)
+    return found

@@ -1,0 +1,473 @@
+// The page holds nothing that matters: an answer counts when the server says that it is kept, and
+// only then the next item is shown. A request is repeated under its own key until it is answered.
+
+const $ = (id) => document.getElementById(id);
+const SINGLE = 6, MANY = 24;
+const tab = (sessionStorage.tab ??= key());
+
+const state = {
+  live: null,
+  queue: [], // items in this tab's hands, the first is shown; those that came back stay
+  past: [], // what this person answered: {item, ..., label}
+  back: 0, // how far one looks back
+  grid: false,
+  chosen: new Set(), // numbers selected in the grid
+  busy: false,
+  done: false, // whether nothing is left to ask
+  asking: false, // whether items are on their way
+  extra: [], // labels that were added and not yet used
+};
+
+function key() {
+  return crypto.randomUUID();
+}
+
+function make(tag, fields = {}, ...children) {
+  const found = document.createElement(tag);
+  for (const [name, value] of Object.entries(fields)) {
+    if (name.startsWith("aria-") || name === "role" || name === "for") found.setAttribute(name, value);
+    else found[name] = value;
+  }
+  found.append(...children);
+  return found;
+}
+
+// Talking to the server
+
+async function post(path, body) {
+  for (let wait = 300; ; wait = Math.min(3000, wait * 1.5)) {
+    let answer = null;
+    try {
+      answer = await fetch(path, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(body),
+      });
+    } catch {
+      say("Not stored yet: the server does not answer. Trying again …", true);
+    }
+    if (answer && answer.status !== 429) {
+      const found = await answer.json().catch(() => ({ error: "the server's answer broke off" }));
+      if (answer.ok) return found;
+      throw new Error(found.error ?? `the server answered ${answer.status}`);
+    }
+    await new Promise((done) => setTimeout(done, wait));
+  }
+}
+
+async function act(work) {
+  if (state.busy) return;
+  state.busy = true;
+  document.body.classList.add("busy");
+  try {
+    await work();
+  } catch (error) {
+    say(`That did not work: ${error.message}.`, true);
+  } finally {
+    state.busy = false;
+    document.body.classList.remove("busy");
+  }
+}
+
+const size = () => (state.grid ? MANY : SINGLE);
+
+async function more() {
+  const found = await post("/next", { tab, size: size() });
+  state.live = found.live;
+  if (!state.past.length) state.past = found.recent;
+  receive(found);
+}
+
+// What is shown stays where it is: the server may know a better order for what comes after it.
+function receive({ items, done }) {
+  state.done = done;
+  const known = new Map(items.map((item) => [item.item, item]));
+  const kept = state.queue
+    .filter((item) => item.back || known.has(item.item))
+    .map((item) => known.get(item.item) ?? item);
+  const there = new Set(kept.map((item) => item.item));
+  state.queue = [...kept, ...items.filter((item) => !there.has(item.item))];
+  for (const item of state.queue.slice(0, size())) {
+    if (item.kind === "image") new Image().src = source(item, state.grid ? "small" : "full");
+  }
+  draw();
+}
+
+function shown() {
+  return state.back ? state.past[state.past.length - state.back] : state.queue[0];
+}
+
+function answered() {
+  if (state.grid) {
+    const some = state.queue.filter((item) => state.chosen.has(item.item));
+    if (some.length) return some;
+    const focus = state.queue.find((item) => item.item === Number(document.activeElement?.dataset?.item));
+    return focus ? [focus] : [];
+  }
+  return shown() ? [shown()] : [];
+}
+
+function answer(fields) {
+  const items = answered();
+  if (!items.length) {
+    if (state.grid) say("Select some first: click them, or use the arrows and space.");
+    return undefined;
+  }
+  return act(async () => {
+    const numbers = items.map((item) => item.item);
+    const found = await post("/label", {
+      tab, key: key(), edition: state.live.edition, items: numbers, size: size(), ...fields,
+    });
+    const gone = new Set(numbers);
+    const label = fields.label ?? fields.answer;
+    state.past = state.past.filter((item) => !gone.has(item.item));
+    state.past.push(...items.map((item) => ({ ...item, label })));
+    state.past = state.past.slice(-200);
+    state.queue = state.queue.filter((item) => !gone.has(item.item));
+    state.chosen.clear();
+    state.back = 0;
+    state.live = found.live;
+    state.extra = state.extra.filter((name) => !state.live.classes.includes(name));
+    say(items.length > 1 ? `${items.length} items: ${label}.` : `${items[0].name}: ${label}.`);
+    receive(found);
+  });
+}
+
+function undo() {
+  const last = state.back ? shown() : state.past.at(-1);
+  if (!last) return say("There is nothing to undo.");
+  return act(async () => {
+    const found = await post("/undo", {
+      tab, key: key(), edition: state.live.edition, items: [last.item],
+    });
+    state.past = state.past.filter((item) => item.item !== last.item);
+    state.back = 0;
+    state.live = found.live;
+    const back = new Set(found.items.map((item) => item.item));
+    const again = found.items.map((item) => ({ ...item, back: true }));
+    state.queue = [...again, ...state.queue.filter((item) => !back.has(item.item))];
+    say(`Undone: ${last.name}.`);
+    draw();
+  });
+}
+
+function look(step) {
+  if (state.grid || state.busy) return;
+  if (step < 0) state.back = Math.min(state.past.length, state.back + 1);
+  else if (state.back) state.back -= 1;
+  else if (state.queue.length > 1) state.queue.push(state.queue.shift());
+  draw();
+}
+
+// Drawing
+
+function source(item, side) {
+  return `${item.src}?side=${side}`;
+}
+
+function picture(item, side) {
+  if (item.kind === "text") return make("p", { className: "text", textContent: item.text, tabIndex: side === "full" ? 0 : -1 });
+  if (item.kind === "row") {
+    const fields = side === "full" ? item.fields : item.fields.slice(0, 4);
+    return make("dl", { className: "row" },
+      ...fields.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
+  }
+  const image = make("img", { alt: item.name, src: source(item, side), draggable: false, decoding: "sync" });
+  image.addEventListener("load", () => image.classList.toggle("tiny", image.naturalWidth < 128));
+  image.addEventListener("error", () => {
+    image.replaceWith(make("p", { className: "broken", textContent: "This file is broken, or no image: skip it." }));
+  });
+  return image;
+}
+
+function draw() {
+  if (!state.live) return;
+  drawLive();
+  drawClasses();
+  $("item").hidden = state.grid;
+  $("grid").hidden = !state.grid;
+  $("because").hidden = state.grid;
+  $("mode").setAttribute("aria-pressed", String(state.grid));
+  for (const id of ["back", "later"]) $(id).hidden = state.grid;
+  if (state.grid) drawGrid();
+  else drawItem();
+  const none = !state.queue.length && !state.back;
+  $("note").hidden = !none;
+  if (none) {
+    $("note").textContent = state.done
+      ? "Everything is labelled, or in somebody else's hands." : "Choosing what to ask next …";
+  }
+}
+
+let drawn = "";
+function drawItem() {
+  const item = shown();
+  const now = item ? `${item.item} ${state.back} ${item.label ?? ""}` : "";
+  if (now !== drawn) {
+    drawn = now;
+    $("shown").replaceChildren(...(item ? [picture(item, "full")] : []));
+    $("caption").replaceChildren(...(item ? [make("span", { textContent: item.name })] : []));
+    if (item && state.back) {
+      $("caption").append(make("strong", { textContent: ` you said ${item.label}: press another key to change it` }));
+    }
+  }
+  drawWhy(item);
+}
+
+function drawWhy(item) {
+  $("because").hidden = !item || state.grid;
+  if (!item) return;
+  const about = item.why ?? [];
+  $("reason").textContent = item.held
+    ? "Drawn by chance, to measure the accuracy. The model does not learn from it."
+    : about.length
+      ? "Its label would tell most about these of the target:"
+      : state.live.trained
+        ? "It came by chance, as the model was still learning."
+        : "There is no model yet: the first items are spread over all there is.";
+  $("why").replaceChildren(...about.map((each) => make("figure", {},
+    picture(each, "small"), make("figcaption", { textContent: `−${each.gain.toPrecision(2)}`, title: "expected fall of its Brier loss" }))));
+}
+
+function drawGrid() {
+  const focus = document.activeElement?.dataset?.item;
+  // Those that the model takes for the same lie side by side.
+  const order = [...state.queue].sort((a, b) => String(a.guess ?? "").localeCompare(String(b.guess ?? "")));
+  const found = order.map((item) => {
+    const chosen = state.chosen.has(item.item);
+    const tile = make("button", { type: "button", className: "tile", "aria-pressed": String(chosen), title: item.name },
+      picture(item, "small"));
+    if (item.guess) tile.append(make("span", { className: "guess", textContent: `${item.guess}?` }));
+    tile.dataset.item = item.item;
+    tile.addEventListener("click", () => {
+      if (!state.chosen.delete(item.item)) state.chosen.add(item.item);
+      tile.setAttribute("aria-pressed", String(state.chosen.has(item.item)));
+    });
+    return tile;
+  });
+  const same = found.map((tile) => `${tile.dataset.item}${tile.textContent}`).join();
+  if ($("grid").dataset.same === same && [...$("grid").children].every((tile) =>
+    tile.getAttribute("aria-pressed") === String(state.chosen.has(Number(tile.dataset.item))))) return;
+  $("grid").dataset.same = same;
+  $("grid").replaceChildren(...found);
+  (found.find((tile) => tile.dataset.item === focus) ?? found[0])?.focus();
+}
+
+function labels() {
+  return [...new Set([...state.live.classes, ...state.extra])];
+}
+
+function drawClasses() {
+  const names = labels();
+  const now = JSON.stringify(names);
+  if ($("classes").dataset.now === now) return;
+  $("classes").dataset.now = now;
+  $("classes").replaceChildren(...names.map((name, i) => {
+    const button = make("button", { type: "button", className: "class" },
+      ...(i < 9 ? [make("kbd", { textContent: String(i + 1) })] : []), make("span", { textContent: name }));
+    button.addEventListener("click", () => answer({ label: name }));
+    return button;
+  }));
+}
+
+function drawLive() {
+  const live = state.live;
+  $("count").textContent = `${live.labels.toLocaleString()} of ${live.total.toLocaleString()} labelled`;
+  $("fitting").hidden = !live.fitting;
+  $("person").textContent = live.who ?? "";
+  $("person").setAttribute("aria-label", `${live.who ?? ""}: change your name`);
+  const most = Math.max(1, ...Object.values(live.counts));
+  $("counts").replaceChildren(...(live.classes.length ? [make("table", {}, make("tbody", {}, ...live.classes.map((name) => {
+    const bar = make("span", { className: "bar-fill" });
+    bar.style.width = `${(100 * live.counts[name]) / most}%`;
+    return make("tr", {}, make("th", { scope: "row", textContent: name }),
+      make("td", { className: "track" }, bar), make("td", { textContent: live.counts[name] }));
+  })))] : [make("p", { textContent: "No label yet: add the first below the item." })]));
+  drawAccuracy(live);
+  $("promise").textContent = promised(live);
+  $("apart").hidden = !live.disagreements.length;
+  $("disagreements").replaceChildren(...live.disagreements.map((each) => {
+    const said = Object.entries(each.said).map(([who, label]) => `${who}: ${label}`).join(", ");
+    const open = make("button", { type: "button", className: "plain", textContent: each.name });
+    open.addEventListener("click", () => {
+      state.grid = false;
+      state.back = 0;
+      state.queue = [{ ...each, why: [], back: true }, ...state.queue.filter((item) => item.item !== each.item)];
+      draw();
+    });
+    return make("li", {}, open, make("span", { textContent: said }));
+  }));
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+function drawAccuracy(live) {
+  if (!live.card) {
+    $("accuracy").replaceChildren(make("p", { textContent: live.error
+      ? `There is no model: ${live.error}`
+      : "Not known yet: some items are drawn by chance to measure it." }));
+    return;
+  }
+  const [accuracy, low, high, n] = live.card;
+  const range = make("span", { className: "range" }), dot = make("span", { className: "at" });
+  range.style.left = `${100 * low}%`;
+  range.style.width = `${100 * (high - low)}%`;
+  dot.style.left = `${100 * accuracy}%`;
+  $("accuracy").replaceChildren(
+    make("p", { className: "big", textContent: percent(accuracy) }),
+    make("div", { className: "scale", "aria-hidden": "true" }, range, dot),
+    make("p", { textContent: `${percent(low)} to ${percent(high)} (95 % interval), from ${n} label${n > 1 ? "s" : ""} `
+      + "drawn by chance that the model did not learn from." }));
+}
+
+function promised(live) {
+  if (live.promise === null || !live.batch) {
+    return "Not known yet: labels of two classes are needed.";
+  }
+  const [n, gain] = live.batch;
+  const all = live.promise;
+  const least = (value) => (value < 0.0005 ? "less than 0.001" : value.toFixed(3));
+  const stop = all < 0.005 ? " It may be time to stop." : "";
+  return `The next ${n} labels should cut the Brier loss by ${least(gain)}; `
+    + `all that remain by ${least(Math.max(all, gain))}.${stop}`;
+}
+
+let saying = "";
+function say(words, bad = false) {
+  saying = words;
+  $("status").textContent = words;
+  $("status").classList.toggle("bad", bad);
+}
+
+// Keys and buttons
+
+function select(alike) {
+  const focus = state.queue.find((item) => item.item === Number(document.activeElement?.dataset?.item));
+  for (const item of state.queue) {
+    if (!alike || !focus?.guess || item.guess === focus.guess) state.chosen.add(item.item);
+  }
+  drawGrid();
+}
+
+function moveInGrid(step) {
+  const tiles = [...$("grid").children];
+  const columns = getComputedStyle($("grid")).gridTemplateColumns.split(" ").length;
+  const at = tiles.indexOf(document.activeElement);
+  const to = at + { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[step];
+  tiles[at < 0 ? 0 : Math.max(0, Math.min(tiles.length - 1, to))]?.focus();
+}
+
+const KEYS = {
+  z: undo,
+  s: () => answer({ answer: "skip" }),
+  u: () => answer({ answer: "unsure" }),
+  g: toggle,
+  n: () => $("new").focus(),
+  a: () => state.grid && select(true),
+  "?": () => $("help").showModal(),
+  ArrowLeft: () => look(-1),
+  ArrowRight: () => look(1),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input, textarea") || document.querySelector("dialog[open]");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !state.live) return;
+  if (state.grid && event.key.startsWith("Arrow")) {
+    event.preventDefault();
+    return moveInGrid(event.key);
+  }
+  const name = /^[1-9]$/.test(event.key) ? labels()[Number(event.key) - 1] : undefined;
+  const work = name === undefined ? KEYS[event.key] : () => answer({ label: name });
+  if (!work) return;
+  event.preventDefault();
+  work();
+});
+
+function toggle() {
+  if (state.busy) return;
+  state.grid = !state.grid;
+  state.back = 0;
+  state.chosen.clear();
+  drawn = "";
+  $("grid").dataset.same = "";
+  draw();
+  act(more);
+}
+
+$("back").addEventListener("click", () => look(-1));
+$("later").addEventListener("click", () => look(1));
+$("undo").addEventListener("click", undo);
+$("skip").addEventListener("click", KEYS.s);
+$("unsure").addEventListener("click", KEYS.u);
+$("mode").addEventListener("click", toggle);
+$("keys").addEventListener("click", () => $("help").showModal());
+$("close").addEventListener("click", () => $("help").close());
+$("person").addEventListener("click", () => $("asking").showModal());
+
+$("other").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const name = $("new").value.trim().replace(/\s+/g, " ");
+  if (!name) return;
+  if (!labels().includes(name)) state.extra.push(name);
+  $("new").value = "";
+  $("new").blur();
+  drawClasses();
+  const at = labels().indexOf(name) + 1;
+  say(at < 10 ? `New label ${name}: key ${at}.` : `New label ${name}.`);
+});
+
+$("naming").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    const { who } = await post("/name", { name: $("name").value });
+    if (state.live) state.live.who = who;
+    $("naming-error").textContent = "";
+    $("asking").close();
+    draw();
+  } catch (error) {
+    $("naming-error").textContent = error.message;
+  }
+});
+$("asking").addEventListener("cancel", (event) => state.live?.who ?? event.preventDefault());
+
+// Nobody who presses a key meanwhile is kept waiting; what comes too late is asked for again.
+async function refill() {
+  if (state.asking) return;
+  state.asking = true;
+  try {
+    const found = await post("/next", { tab, size: size() });
+    if (!state.busy) {
+      state.live = found.live;
+      receive(found);
+    }
+  } catch (error) {
+    say(`That did not work: ${error.message}.`, true);
+  } finally {
+    state.asking = false;
+  }
+}
+
+// Others label too, and the model learns meanwhile.
+async function refresh() {
+  if (document.hidden || state.busy || !state.live) return;
+  if (!state.queue.length) return refill();
+  try {
+    const answer = await fetch("/live");
+    if (!answer.ok || state.busy) return;
+    const live = await answer.json();
+    if (live.edition !== state.live.edition) return location.reload();
+    state.live = live;
+    draw();
+  } catch {
+    // The next answer will tell that the server is away.
+  }
+}
+setInterval(() => !state.queue.length && refresh(), 400);
+setInterval(refresh, 2500);
+addEventListener("pagehide", () => {
+  navigator.sendBeacon("/leave", new Blob([JSON.stringify({ tab })], { type: "application/json" }));
+});
+addEventListener("pageshow", (event) => event.persisted && act(more));
+
+await act(more);
+if (state.live && !state.live.who) $("asking").showModal();

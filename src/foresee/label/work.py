@@ -1,0 +1,208 @@
+"""The process that fits: it follows the page's events line by line, and proposes what to ask next.
+
+    python -m foresee.label.work
+
+It reads lines of JSON, the first of which says what to label (`items.Spec`), and answers each of
+the others in one line. It is nice to the page and to everybody else: lowest priority, one thread.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foresee import arrays
+from foresee.errors import DrawsWarning, InputError
+from foresee.label.items import Spec
+
+# Rows that are looked at before there is a model: few, as somebody waits for the first item.
+COLD = 256
+# What a batch is chosen from: fewer images, as those that are new must be decoded first.
+IMAGES, CANDIDATES = 1000, 4000
+_TARGETS = 500
+_WHY = 4  # target items that explain an item
+
+
+def main() -> None:
+    """Serve whoever started this process, until they are gone."""
+    os.nice(19)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a model prints is no answer
+    warnings.simplefilter("ignore", DrawsWarning)  # nobody at the page could do anything about it
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=[lines], daemon=True).start()
+    spec = Spec(**json.loads(lines.get()))
+    try:
+        answer = worker(spec)
+    except Exception as error:  # whatever a stranger's model or data do, labelling goes on
+        answer = partial(_refuse, error)
+    while True:
+        asked = json.loads(lines.get())
+        try:
+            found = answer(asked)
+        except Exception as error:
+            found = _refuse(error, asked)
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
+
+def _refuse(error: Exception, asked: dict[str, Any]) -> dict[str, Any]:
+    return {"error": str(error) if isinstance(error, InputError) else repr(error)}
+
+
+def _listen(lines: "queue.Queue[str]") -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)  # in the middle of a fit too: nobody waits for it
+
+
+def worker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function that answers what is asked, of a learner that follows the page's.
+
+    It is told ``events`` that are new and the ``size`` of the next batch, and returns the ``batch``
+    as the fields of `foresee.Batch`; for each of its ids that is not held out ``why``, the target
+    ids it tells most about, and ``guess``, its likeliest label; ``card`` and ``promise``; and how
+    many ``seconds`` it took.
+    """
+    import torch
+
+    from foresee.learner import Learner
+
+    torch.set_num_threads(1)
+    pool = spec.read(spec.pool)
+    target = None if spec.target is None else spec.read(spec.target)
+    learner = Learner(
+        pool=pool,
+        target=target,
+        seed=spec.seed,
+        holdout=spec.holdout,
+        **model_of(spec, pool.inputs),
+    )
+    shape = getattr(pool.inputs, "shape", ())
+    most = spec.candidates or (IMAGES if len(shape) == 4 else CANDIDATES)
+    return partial(_answer, learner, arrays.rows("pool", pool.inputs), pool.ids, most)
+
+
+def _answer(
+    learner: Any, rows: Any, ids: Sequence[Any], most: int, asked: dict[str, Any]
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    learner.follow(asked["events"])
+    warm = len(learner.classes_) > 1
+    learner.candidates, learner.targets = (most, _TARGETS) if warm else (COLD, COLD)
+    batch = learner.propose(asked["size"])
+    fields = ("ids", "scores", "promise", "held", "size", "seen")
+    found: dict[str, Any] = {"batch": {name: getattr(batch, name) for name in fields}}
+    found |= {"why": [], "guess": [], "card": None, "promise": None, "trained": 0}
+    if warm:
+        picked = [name for name in batch.ids if name not in batch.held]
+        card = learner.card()
+        found["promise"], found["trained"] = learner.promise(), card.trained
+        if card.n:
+            found["card"] = [card.accuracy, card.low, card.high, card.n]
+        if picked:
+            told = learner.why(picked, _WHY)
+            places = {name: place for place, name in enumerate(ids)}
+            found["why"] = [told[name] for name in picked]
+            guesses = learner.predict(rows[np.array([places[name] for name in picked])])
+            found["guess"] = [str(label) for label in guesses]
+    found["seconds"] = time.perf_counter() - start
+    return found
+
+
+def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
+    """The arguments ``model`` and ``recipe`` of a `foresee.Learner` that suits the inputs.
+
+    >>> [name for name, _ in model_of(Spec("reviews.csv"), ["good", "bad"])["model"].steps]
+    ['tfidfvectorizer', 'logisticregression']
+    """
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    from foresee import networks
+    from foresee.recipe import Recipe
+
+    recipe = Recipe(iterations=300, batch=32, optimiser="adam", learning_rate=1e-3)
+    if spec.model is not None and Path(spec.model).is_dir():
+        from foresee.learner import Frozen
+
+        return {"model": Frozen(_extractor(spec.model), LogisticRegression(max_iter=1000))}
+    if spec.model is not None:
+        return _own(spec.model, recipe)
+    shape: tuple[int, ...] = getattr(inputs, "shape", ())
+    if len(shape) == 4:
+        build = partial(networks.slim_cnn, image_size=shape[2], channels=shape[1])
+        return {"model": build, "recipe": recipe}
+    if len(shape) < 2:
+        words = TfidfVectorizer(sublinear_tf=True)
+        return {"model": make_pipeline(words, LogisticRegression(C=10.0, max_iter=1000))}
+    return {"model": RandomForestClassifier(200)}
+
+
+def _own(name: str, recipe: Any) -> dict[str, Any]:
+    """What file.py:function brings: a sampler, an estimator, or a network to be trained."""
+    import inspect
+
+    from foresee.lab.methods import load
+
+    found = load(name, "model")
+    if hasattr(found, "fit") and not isinstance(found, type):
+        return {"model": found}
+    if {"inputs", "labels"} <= set(inspect.signature(found).parameters):
+        return {"model": found}
+    return {"model": found, "recipe": recipe}
+
+
+def _extractor(folder: str) -> Callable[[Any], Any]:
+    """Mean features of a transformers image model on disk, which is never unpickled."""
+    import torch
+
+    try:
+        from transformers import AutoModel
+    except ImportError as error:
+        raise InputError(
+            f"--model {folder} needs transformers: pip install transformers"
+        ) from error
+    try:
+        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--model {folder} is no transformers image model: {error}") from error
+    model.eval()
+    side = getattr(model.config, "image_size", None) or 224
+    side = side if isinstance(side, int) else side[0]
+    config = Path(folder, "preprocessor_config.json")
+    known = json.loads(config.read_text()) if config.is_file() else {}
+    mean, std = (
+        torch.tensor(known.get(name, default)).reshape(1, 3, 1, 1)
+        for name, default in (("image_mean", [0.5] * 3), ("image_std", [0.5] * 3))
+    )
+
+    @torch.inference_mode()
+    def features(rows: Any) -> Any:
+        parts = []
+        for part in torch.as_tensor(np.asarray(rows)).split(32):
+            x = torch.nn.functional.interpolate(part.float() / 255, (side, side), mode="bilinear")
+            found = model(pixel_values=(x - mean) / std)
+            pooled = getattr(found, "pooler_output", None)
+            hidden = found.last_hidden_state
+            if pooled is None:  # tokens [n k d] or a map [n d h w]
+                pooled = hidden.mean(1) if hidden.ndim == 3 else hidden.mean((2, 3))
+            parts.append(pooled.reshape(len(part), -1))
+        return torch.cat(parts)
+
+    return features
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""What people press is what is kept: once, in both files, before anybody hears of it."""
+
+import json
+import os
+
+import pytest
+from visitors import N, Site
+
+from foresee import SKIP, UNSURE, InputError
+from foresee.label.book import Book
+from foresee.label.items import Items
+
+
+def name(site, number):
+    return site.book.items.id(number)
+
+
+def test_labels_are_rows_of_a_csv(site):
+    ann = site.person("Ann Lee")
+    first, second, third, *_ = (item["item"] for item in ann.next())
+    assert ann.label(first, "cat").status_code == 200
+    assert ann.label([second, third], "a new, odd  label").status_code == 200
+    assert site.book.out.read_text().count('"a new, odd label"') == 2
+    assert site.book.classes == ["cat", "dog", "a new, odd label"]
+    live = ann.client.get("/live").json()
+    assert live["counts"] == {"cat": 1, "dog": 0, "a new, odd label": 2}
+    assert live["labels"] == 3
+
+
+def test_written_and_synced_before_the_answer(site, monkeypatch):
+    """A kill cannot prove it: the system would write what was not synced."""
+    ann, order = site.person(), []
+    item = ann.next()[0]["item"]
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (order.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd))[1]
+    )
+    app = site.app.app
+
+    async def spy(scope, receive, send):
+        async def sending(message):
+            if message["type"] == "http.response.start":
+                kept = name(site, item) in site.out.read_text()
+                order.append(("answer", message["status"], kept))
+            await send(message)
+
+        await app(scope, receive, sending)
+
+    site.app.app = spy
+    ann.label(item, "cat")
+    state, table = f"{site.out}.state", str(site.out)
+    at = order.index(("answer", 200, True))
+    assert order[:2] == [state, table]
+    assert at > 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_full_disk_is_told_and_nothing_is_half_kept(site, monkeypatch, again):
+    ann = site.person()
+    one, two = (item["item"] for item in ann.next()[:2])
+    sync = os.fsync
+
+    def full(fd):
+        if os.readlink(f"/proc/self/fd/{fd}") == str(site.out):
+            raise OSError(28, "No space left on device")
+        return sync(fd)
+
+    monkeypatch.setattr(os, "fsync", full)
+    key = ann.key()
+    answer = ann.label(one, "cat", key=key)
+    assert answer.status_code == 409
+    assert "make room" in answer.json()["error"]
+    assert site.rows() == []
+    monkeypatch.setattr(os, "fsync", sync)
+    if again:
+        assert ann.label(one, "cat", key=key).status_code == 200
+        assert len(site.rows()) == 1
+    assert ann.label(two, "dog").status_code == 200
+    assert site.rows() == [(name(site, one), "cat", "ann"), (name(site, two), "dog", "ann")]
+
+
+def test_a_repeated_request_is_one_label(site):
+    ann = site.person()
+    item = ann.next()[0]["item"]
+    for _ in range(3):
+        assert ann.label(item, "cat", key="the-same-key").status_code == 200
+    site.restart()
+    again = site.person()
+    assert again.label(item, "cat", key="the-same-key").status_code == 200
+    assert site.rows() == [(name(site, item), "cat", "ann")]
+    other = again.label(item, "dog", key="the-same-key")
+    assert other.status_code == 409
+    assert "was used for something else" in other.json()["error"]
+
+
+def test_undo_takes_the_row_out_and_gives_the_item_back(site):
+    ann = site.person()
+    one, two, *_ = (item["item"] for item in ann.next())
+    ann.label(one, "cat")
+    ann.label(two, "dog")
+    key = ann.key()
+    for _ in range(2):  # one undo, however often it is sent
+        found = ann.undo(two, key=key)
+        assert [item["item"] for item in found.json()["items"]] == [two]
+    assert site.rows() == [(name(site, one), "cat", "ann")]
+    assert site.person("bob").undo(one).status_code == 409  # it is not his
+    ann.label(two, "cat")
+    assert site.rows()[1] == (name(site, two), "cat", "ann")
+
+
+def test_a_change_of_mind_is_one_row(site):
+    ann = site.person()
+    one, two, *_ = (item["item"] for item in ann.next())
+    ann.label(one, "cat")
+    ann.label(two, "cat")
+    ann.label(one, "dog")
+    assert site.rows() == [(name(site, two), "cat", "ann"), (name(site, one), "dog", "ann")]
+    ann.label(two, answer="skip")
+    assert site.rows() == [(name(site, one), "dog", "ann")]
+    assert site.book.disagreements() == []
+
+
+def test_disagreements_are_kept_and_shown(site):
+    ann, bob = site.person("ann"), site.person("bob")
+    item = ann.next()[0]["item"]
+    ann.label(item, "cat")
+    bob.label(item, "dog")
+    (found,) = bob.client.get("/live").json()["disagreements"]
+    assert found["item"] == item
+    assert found["said"] == {"ann": "cat", "bob": "dog"}
+    assert [row[1:] for row in site.rows()] == [("cat", "ann"), ("dog", "bob")]
+    site.restart()
+    assert len(site.book.disagreements()) == 1
+    site.person("ann").label(item, "dog")
+    assert site.book.disagreements() == []
+
+
+def test_skipped_items_are_gone_and_unsure_ones_come_last(site):
+    ann = site.person()
+    one, two, *_ = (item["item"] for item in ann.next())
+    ann.label(one, answer="skip")
+    ann.label(two, answer="unsure")
+    aside = site.book.desk.state.aside
+    assert aside == {name(site, one): SKIP, name(site, two): UNSURE}
+    seen = set()
+    while items := [item["item"] for item in ann.next() if item["item"] not in seen]:
+        seen |= set(items)
+        ann.label(items, "cat")
+    assert len(seen) == N - 1
+    assert one not in seen
+    assert two in seen
+
+
+def test_people_and_tabs_share_one_queue(site):
+    people = [site.person("ann", "first-tab"), site.person("ann", "second-tab"), site.person("bob")]
+    seen: list[int] = []
+    for turn in range(N):
+        person = people[turn % 3]
+        found = person.post("/next", tab=person.tab, size=4).json()
+        assert not found["done"]
+        items = found["items"]
+        if items:
+            seen.append(items[0]["item"])
+            assert person.label(seen[-1], "cat", size=4).status_code == 200
+    assert len(seen) == len(set(seen)) == N
+    assert len(site.rows()) == N
+    assert people[0].post("/next", tab="first-tab").json()["done"]
+
+
+def test_what_a_closed_tab_held_is_for_others(site, monkeypatch):
+    ann, bob = site.person("ann"), site.person("bob")
+    held = {item["item"] for item in ann.next(48)}
+    assert held
+    assert site.book.waiting() == 0
+    assert not held & {item["item"] for item in bob.next(48)}
+    ann.post("/leave", tab=ann.tab)
+    assert held <= {item["item"] for item in bob.next(48)}
+    monkeypatch.setattr("foresee.label.book.LEASE", -1.0)  # bob has gone away without a word
+    assert held <= {item["item"] for item in ann.next(48)}
+
+
+def test_a_restart_goes_on_where_it_was(site):
+    ann = site.person()
+    items = [item["item"] for item in ann.next()]
+    ann.label(items[0], "cat")
+    site.restart()
+    again = site.person()
+    assert [item["item"] for item in again.next()] == items[1:]
+    found = again.post("/next", tab=again.tab).json()
+    assert [(each["item"], each["label"]) for each in found["recent"]] == [(items[0], "cat")]
+    assert found["live"]["labels"] == 1
+
+
+@pytest.mark.parametrize("cut", ["row", "half", "undo"])
+def test_a_kill_between_the_two_files_is_mended(site, cut):
+    ann = site.person()
+    items = [item["item"] for item in ann.next()]
+    ann.label(items[0], "cat")
+    before = site.out.read_bytes()
+    ann.label(items[1], "dog")
+    after = site.out.read_bytes()
+    if cut == "undo":
+        ann.undo(items[1])
+        site.out.write_bytes(after)
+        after = before
+    else:
+        site.out.write_bytes(before if cut == "row" else after[:-5])
+    site.restart()
+    assert site.out.read_bytes() == after
+
+
+def test_a_csv_that_somebody_changed_is_left_alone(site):
+    ann = site.person()
+    items = [item["item"] for item in ann.next()]
+    ann.label(items[:3], "cat")
+    changed = site.out.read_text().replace("cat", "tiger")
+    site.out.write_text(changed)
+    site.book.close()
+    with pytest.raises(InputError, match="was changed"):
+        Book(Items(site.spec), site.out)
+    assert site.out.read_text() == changed
+    (site.out.parent / "labels.csv.state").unlink()
+    with pytest.raises(InputError, match="pass --import"):
+        Book(Items(site.spec), site.out)
+
+
+def test_numbers_of_other_files_are_refused(site, folder):
+    ann = site.person()
+    item = ann.next()[0]["item"]
+    old = site.book.items.edition
+    (folder / "00.png").rename(folder / "zz.png")
+    site.restart()
+    answer = site.person().label(item, "cat", edition=old)
+    assert answer.status_code == 409
+    assert "the files have changed" in answer.json()["error"]
+
+
+def test_texts_and_rows(tmp_path):
+    (tmp_path / "texts.csv").write_text("id,text\n" + "\n".join(f"t{i},word {i}" for i in range(9)))
+    (tmp_path / "rows.csv").write_text("a,b\n" + "\n".join(f"{i},{i / 3}" for i in range(9)))
+    for file, ids, shown in (
+        ("texts.csv", "id", {"kind": "text", "text": "word 3", "name": "t3"}),
+        ("rows.csv", None, {"kind": "row", "fields": [["a", "3"], ["b", "1"]], "name": "3"}),
+    ):
+        found = Site(tmp_path / file, ids=ids)
+        assert found.book.items.show(3).items() >= shown.items()
+        ann = found.person()
+        assert ann.label(ann.next()[0]["item"], "cat").status_code == 200
+        assert len(found.rows()) == 1
+        found.book.close()
+        for path in tmp_path.glob("labels.csv*"):
+            path.unlink()
+
+
+def test_the_state_is_the_learners(site):
+    ann = site.person()
+    item = ann.next()[0]["item"]
+    ann.label(item, "cat")
+    lines = (site.out.parent / "labels.csv.state").read_text().splitlines()
+    last = next(line for line in map(json.loads, reversed(lines)) if line["kind"] == "tell")
+    assert (last["kind"], last["labels"], last["who"]) == ("tell", ["cat"], "ann")

@@ -1,0 +1,65 @@
+"""`foresee label` as it is typed."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from foresee.cli.app import app
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["label", *map(str, words), "--no-browser"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0"], "opens the page to other machines: pass --token"),
+        (["--token", "short"], "--token must be at least 16"),
+        (["--export", "coco"], "--export and --to belong together"),
+        (["--export", "voc", "--to", "x"], "--export must be one of"),
+        (["--ids", "name"], "--inputs and --ids are columns"),
+        (["--import", "nowhere.csv"], "--import nowhere.csv cannot be read"),
+        (["--target", "nowhere"], "there is no file nowhere"),
+    ],
+)
+def test_what_cannot_be(folder, tmp_path, options, words):
+    found = run(folder, "--out", tmp_path / "labels.csv", *options)
+    assert found.exit_code == 2
+    assert words in " ".join(found.output.split())
+
+
+def test_it_starts_and_ends(folder, tmp_path):
+    command = [sys.executable, "-m", "foresee.cli", "label", str(folder), "--no-browser"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "labels.csv")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    url = urlsplit(process.stdout.readline().strip())
+    assert url.hostname == "127.0.0.1"
+    assert len(url.query) > len("token=") + 16
+    connection = http.client.HTTPConnection(url.netloc, timeout=10)
+    for path, status in (("/", 401), (f"/?{url.query}", 303), ("/live", 401)):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+        assert "server" not in answer.headers
+    cookie = {"Cookie": f"foresee-{url.port}={url.query.removeprefix('token=')}"}
+    connection.request("GET", "/live", headers=cookie)
+    assert connection.getresponse().status == 200
+    connection.close()
+    process.send_signal(signal.SIGINT)
+    said = "".join(process.communicate(timeout=30))
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert url.query not in said

@@ -1,0 +1,177 @@
+"""A browser labels digits by its keyboard, and the server is killed in the middle."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+# axe-core 4.14.0, as its makers publish it (MPL-2.0).
+AXE = Path(__file__).with_name("axe.min.js").read_text()
+TOKEN = "a-token-for-the-browser"
+NUMBER = int(os.environ.get("FORESEE_PAGE_LABELS", "30"))
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    root = tmp_path_factory.mktemp("digits")
+    images, labels = load_digits().images, load_digits().target
+    few = (labels < 9).nonzero()[0][: 2 * NUMBER + 60]  # nine keys
+    for i in few:
+        Image.fromarray((images[i] * 15.9).astype("uint8")).save(root / f"{i:04d}-{labels[i]}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as found:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        chromium = found.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+class Server:
+    """`foresee label` as people start it, on one port."""
+
+    def __init__(self, folder, out):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.folder, self.out = folder, out
+        self.start()
+
+    def start(self):
+        classes = ",".join(map(str, range(9)))
+        options = ["--classes", classes, "--size", "8", "--no-browser", "--port", str(self.port)]
+        command = [sys.executable, "-m", "foresee.cli", "label", str(self.folder), *options]
+        self.process = subprocess.Popen(
+            [*command, "--token", TOKEN, "--out", str(self.out)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        self.url = self.process.stdout.readline().strip()
+        assert self.url == f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def server(digits, tmp_path):
+    found = Server(digits, tmp_path / "labels.csv")
+    yield found
+    found.kill()
+
+
+@contextmanager
+def opened(browser, server, **options):
+    """The page as somebody with a name sees it; anything in the console is an error."""
+    page, errors = browser.new_page(**options), []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.goto(server.url)
+    assert page.url == f"http://127.0.0.1:{server.port}/"
+    page.fill("#name", "Ann")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#shown img")
+    yield page
+    assert errors == []
+    page.close()
+
+
+def press(page):
+    """Give the shown digit its key; return what was pressed once the next is shown."""
+    page.wait_for_selector("#shown img")
+    name = page.inner_text("#caption span")
+    digit = re.search(r"-(\d)\.", name).group(1)
+    page.keyboard.press(str(int(digit) + 1))
+    return name, digit
+
+
+def wait_for_next(page, name):
+    changed = "name => document.querySelector('#caption span')?.textContent !== name"
+    page.wait_for_function(changed, arg=name, timeout=60_000)
+
+
+def rows(server):
+    lines = server.out.read_text().splitlines()[1:]
+    return [(line.split(",")[0], line.split(",")[1], line.split(",")[3]) for line in lines]
+
+
+def test_what_is_pressed_is_kept_whatever_happens_to_the_server(browser, server):
+    pressed = []
+    with opened(browser, server) as page:
+        for turn in range(NUMBER):
+            if turn == NUMBER // 2:
+                server.kill()
+                name, digit = press(page)  # nobody is there to hear it
+                page.wait_for_selector("#status.bad")
+                server.start()
+            else:
+                name, digit = press(page)
+            pressed.append((name, digit, "Ann"))
+            wait_for_next(page, name)
+        assert rows(server) == pressed
+        page.keyboard.press("z")
+        page.wait_for_selector(f'#caption span:text-is("{pressed[-1][0]}")')
+        assert rows(server) == pressed[:-1]
+        server.kill()
+        server.start()  # a page that is opened anew knows what was pressed
+        page.goto(server.url)
+        page.wait_for_selector("#shown img")
+        page.keyboard.press("ArrowLeft")
+        assert f"you said {pressed[-2][1]}" in page.inner_text("#caption")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("s")
+        page.wait_for_selector("#status:has-text('skip')")
+    assert rows(server) == pressed[:-1]
+
+
+def test_a_grid_by_mouse_and_new_labels(browser, server):
+    with opened(browser, server, viewport={"width": 1200, "height": 900}) as page:
+        page.fill("#new", "smudge")
+        page.keyboard.press("Enter")
+        page.click("#mode")
+        page.wait_for_selector(".tile img")
+        names = [page.locator(".tile").nth(i).get_attribute("title") for i in range(3)]
+        for i in range(3):
+            page.locator(".tile").nth(i).click()
+        page.locator(".class", has_text="smudge").click()
+        page.wait_for_selector("#status:has-text('3 items')")
+        assert sorted(rows(server)) == sorted((name, "smudge", "Ann") for name in names)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_everybody_can_use_it(browser, server, scheme, width):
+    size = {"width": width, "height": 900}
+    with opened(browser, server, viewport=size, color_scheme=scheme) as page:
+        page.evaluate(AXE)
+        for key in (None, "g", "?"):
+            if key:
+                page.keyboard.press(key)
+                page.wait_for_timeout(200)
+            found = page.evaluate(
+                "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', "
+                "'wcag22aa', 'best-practice']})"
+            )
+            assert [(each["id"], each["help"]) for each in found["violations"]] == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
+        outside = "performance.getEntriesByType('resource').map(e => new URL(e.name).origin)"
+        assert set(page.evaluate(outside)) == {f"http://127.0.0.1:{server.port}"}

@@ -1,0 +1,181 @@
+"""The process that fits, on all kinds of data, and the page's end of it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from visitors import Site
+
+from foresee import InputError
+from foresee.label import work
+from foresee.label.fitter import Fitter, started
+from foresee.label.items import Spec
+
+OWN = """
+from foresee.networks import mlp
+from sklearn.ensemble import RandomForestClassifier
+from foresee.posteriors import Forest
+
+def build(classes, seed):
+    return mlp(3 * 8 * 8, classes, (16,), seed=seed)
+
+def fit(inputs, labels, rng):
+    x = inputs[:].reshape(len(inputs), -1)
+    return Flat(Forest(RandomForestClassifier(20, random_state=0).fit(x, labels), 2))
+
+class Flat:
+    def __init__(self, forest):
+        self.forest = forest
+
+    def predict(self, x):
+        return self.forest.predict(x[:].reshape(len(x), -1))
+
+    def point(self, x):
+        return self.forest.point(x[:].reshape(len(x), -1))
+"""
+
+
+@pytest.fixture
+def texts(tmp_path):
+    words = ["good fine", "bad dull"]
+    rows = [f"{words[i % 2]} w{i % 7}" for i in range(60)]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(rows))
+    return str(tmp_path / "texts.csv")
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] % 2 * 3
+    lines = [",".join(map(str, row)) for row in x.tolist()]
+    (tmp_path / "rows.csv").write_text("a,b,c\n" + "\n".join(lines))
+    return str(tmp_path / "rows.csv")
+
+
+def told(ids, held=()):
+    """Events of a batch that was answered: odd ones and even ones."""
+    labels = [("even", "odd")[i % 2] for i in range(len(ids))]
+    ask = {"kind": "ask", "size": len(ids), "ids": list(ids), "scores": [None] * len(ids)}
+    ask |= {"promise": None, "held": list(held), "seen": 0}
+    tell = {"kind": "tell", "ids": list(ids), "labels": labels, "skip": [], "unsure": []}
+    return [ask, tell]
+
+
+def check(spec, ids):
+    answer = work.worker(spec)
+    cold = answer({"events": [], "size": 5})
+    assert len(cold["batch"]["ids"]) == 5
+    assert (cold["why"], cold["card"], cold["promise"]) == ([], None, None)
+    warm = json.loads(json.dumps(answer({"events": told(ids, ids[:2]), "size": 6})))
+    picked = [name for name in warm["batch"]["ids"] if name not in warm["batch"]["held"]]
+    assert not set(picked) & set(ids)
+    assert len(warm["guess"]) == len(warm["why"]) == len(picked) > 3
+    assert set(warm["guess"]) <= {"even", "odd"}
+    assert all(len(why) == 4 and why[0][1] >= why[-1][1] for why in warm["why"])
+    assert warm["promise"] >= 0
+    assert warm["batch"]["promise"] >= 0
+    assert warm["card"][3] == 2
+    assert warm["trained"] == len(ids) - 2
+    return warm
+
+
+def test_texts(texts):
+    warm = check(Spec(texts), list(range(20)))
+    places = [i for i in warm["batch"]["ids"] if i not in warm["batch"]["held"]]
+    assert warm["guess"] == [("even", "odd")[i % 2] for i in places]
+
+
+def test_rows(numbers):
+    check(Spec(numbers), list(range(20)))
+
+
+@pytest.mark.parametrize("model", [None, "own.py:build", "own.py:fit"])
+def test_images(folder, one_thread, model):
+    if model:
+        (folder.parent / "own.py").write_text(OWN)
+        model = str(folder.parent / model)
+    spec = Spec(str(folder), str(folder), size=8, model=model, holdout=0.0)
+    answer = work.worker(spec)
+    ids = [f"{i:02d}.png" for i in range(10)]
+    warm = answer({"events": told(ids), "size": 6})
+    assert len(warm["guess"]) == 6
+    assert all(name.startswith("target/") for why in warm["why"] for name, _ in why)
+
+
+def test_a_model_that_is_not_there(folder, tmp_path):
+    for model, words in (("nowhere.py:build", "there is no file"), (str(tmp_path), "transformers")):
+        with pytest.raises(InputError, match=words):
+            work.worker(Spec(str(folder), model=model))
+
+
+def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    process = started(Spec(texts, model="nowhere.py:build"))
+    for _ in range(2):
+        process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
+        process.stdin.flush()
+        assert "there is no file" in json.loads(process.stdout.readline())["error"]
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foresee.label.work"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    lines = [Spec(texts).plain(), {"events": [{"kind": "dance"}], "size": 2}]
+    lines.append({"events": [], "size": 2})
+    for line in lines:
+        process.stdin.write(json.dumps(line) + "\n")
+    process.stdin.flush()
+    assert "cannot have happened" in json.loads(process.stdout.readline())["error"]
+    assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
+    process.stdin.close()
+    assert process.wait(20) == 0
+    process.stdout.close()
+
+
+def wait(done):
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_page_keeps_a_batch_ahead_and_survives_the_death_of_the_process(
+    texts, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.setattr("foresee.label.fitter._AGAIN", 0.01)
+    site = Site(tmp_path / "texts.csv", batch=8, holdout=0.25)
+    fitter = site.fitter = Fitter(site.book, patience=1e9)
+    fitter.start()
+    try:
+        wait(lambda: site.book.waiting() == 8)
+        assert len(site.book.desk.state.held) == 2
+        for _ in range(2):
+            names = site.book.take("a-tab", 8)
+            for name in names:
+                label = ("even", "odd")[name % 2]
+                site.book.tell([name], label, who="ann", key=None)
+            fitter.wake()
+            wait(lambda: site.book.waiting() >= 8)
+        wait(lambda: fitter.known.card is not None)
+        assert fitter.known.trained == 12
+        assert fitter.known.promise >= 0
+        assert fitter.known.why.keys() <= set(site.book.desk.state.out)
+        assert fitter.known.error is None
+        fitter._process.kill()
+        site.book.tell(site.book.take("a-tab", 8), "odd", who="ann", key=None)
+        fitter.wake()
+        wait(lambda: site.book.waiting() >= 8)
+    finally:
+        fitter.stop()
+        site.book.close()
