@@ -8,18 +8,18 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
 playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("axe_playwright_python")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
-# axe-core 4.14.0, as its makers publish it (MPL-2.0).
-AXE = Path(__file__).with_name("axe.min.js").read_text()
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 TOKEN = "a-token-for-the-browser"
 NUMBER = int(os.environ.get("FORESEE_PAGE_LABELS", "30"))
 
