@@ -78,7 +78,7 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
         *_model(found.kind),
         "[run]",
         _line("settings", ["noshift"], 'or "shift", "narrow", each with what [data] says of it'),
-        _line("methods", ["mell", "greedy", "random"], 'also "paper", "all" or file.py:function'),
+        _line("methods", ["default", "mell", "random"], 'also "paper", "all" or file.py:function'),
         _line("seeds", 3, "trials of each method"),
     ]
     return "\n".join(lines) + "\n"
