@@ -95,6 +95,7 @@ def label(
         stop(f"error: {error}: pip install 'foresee[label]'", code=2)
     from foresee.label.items import Spec
 
+    _check_model(model)
     columns = None if inputs is None else tuple(_split(inputs))
     spec = Spec(
         str(pool),
@@ -125,6 +126,18 @@ def label(
         Console(stderr=True).print(Text(f"labels go to {out}; Ctrl-C ends", style="dim"))
         page.run(browse=not no_browser)
     return None
+
+
+def _check_model(model: str | None) -> None:
+    """Refuse at the start what the fitting process would refuse later, out of sight."""
+    if model is None or (Path(model) / "config.json").is_file():
+        return
+    if not Path(model.rpartition(":")[0]).is_file():
+        stop(
+            f"error: --model must be the folder of a transformers model, with its config.json, or "
+            f"file.py:build, got {model}: check the path",
+            code=2,
+        )
 
 
 def _export(spec: "Spec", out: Path, kind: str, to: Path) -> None:
