@@ -279,7 +279,10 @@ def test_another_process_fits_and_proposes(tmp_path):
             sent = len(found.events())
             answer = json.loads(worker.stdout.readline())
             batch = found.hand_out(Batch(**answer["batch"]))
-            assert batch == alone.ask(5)
+            expected = alone.ask(5)
+            assert batch.ids == expected.ids
+            # How many threads a process has decides the last digit.
+            np.testing.assert_allclose(batch.scores, expected.scores, rtol=1e-5)
             assert found._last.posterior is None  # it was never fitted here
             for each in (found, alone):
                 each.tell(batch.ids, [truth(i) for i in batch.ids])
