@@ -66,7 +66,7 @@ def test_few_draws_that_can_grow_are_many():
     @dataclass
     class Growing(Only):
         def at_least(self, draws):
-            assert draws == 300
+            assert draws == 20
             return view_of(t=draws).posterior
 
     few = view_of(t=2)

@@ -13,7 +13,7 @@ from foresee import arrays
 from foresee.errors import InputError
 from foresee.scores import entropy
 from foresee.strategies.candidates import check_request, check_target
-from foresee.strategies.greedy import FEWEST_DRAWS, GreedyConditioning
+from foresee.strategies.greedy import GreedyConditioning
 from foresee.strategies.herding import MaxHerding, herd
 from foresee.strategies.topk import TopK
 from foresee.types import Strategy, View, more_draws
@@ -49,7 +49,7 @@ def default_strategy(view: View, size: int) -> Strategy:
     posterior: Any = view.posterior
     if posterior is None:
         return ColdStart()
-    draws = _shape(more_draws(posterior, FEWEST_DRAWS), "predict", view)[1]
+    draws = _shape(more_draws(posterior, FEW_DRAWS), "predict", view)[1]
     enough = max(CANDIDATES, CANDIDATES_EACH * size)
     candidates = enough if enough < len(view.pool) else None
     if draws < FEW_DRAWS and _shape(posterior, "embed", view)[1]:
