@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/foresee demo
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/integrations
 
 test-integrations: $(OTHERS)/installed
 	$(OTHERS)/bin/python -m pytest --numprocesses auto --dist worksteal tests/integrations

@@ -47,7 +47,7 @@ def test_from_data_to_trials_in_two_commands(folder):
     done = invoke("run", "toy.toml", "--out", "runs")
     assert done.exit_code == 0, done.output
     assert [(t.method, t.finished) for t in store.trials(Path("runs"))] == [
-        ("Greedy", True),
+        ("Default", True),
         ("MELL", True),
         ("Random", True),
     ]

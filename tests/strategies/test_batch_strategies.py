@@ -106,7 +106,7 @@ def test_the_first_gains_are_mell_and_bald():
     torch.testing.assert_close(batch.parameter_information(pool, told, beliefs), bald(pool))
 
 
-@pytest.mark.parametrize(("c", "labels"), [(2, 9), (3, 6), (4, 5)])
+@pytest.mark.parametrize(("c", "labels"), [(2, 9), (3, 6)])
 def test_sampled_label_vectors_are_unbiased_and_converge(c, labels):
     pool, val = map(torch.from_numpy, some(10, 5, 10, c, spread=1.0))
 
