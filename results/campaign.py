@@ -71,7 +71,7 @@ PARTS: dict[str, tuple[Plan, ...]] = {
     # The default was chosen on digits; a small network on MNIST confirms it, or does not.
     "mnist-small": (
         Plan(_SMALL, MAIN, 10),
-        Plan([noisy(e, 0.2) for e in _SMALL], MAIN, 10),
+        Plan(in_bfloat16([noisy(e, 0.2) for e in _SMALL]), MAIN, 10),
         Plan(_SMALL, OTHERS, 5),
     ),
     # The paper's network, on a twentieth of its iterations.
