@@ -125,16 +125,18 @@ def weighted_information(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], weight: Float[Tensor, "t"]
 ) -> Float[Tensor, "n"]:
     """mean_j I(Y_i; Y_j) where draw t has probability ``weight``; n·m·c² numbers are held."""
-    ops, view = _ops(pool), _view(pool)
-
-    def rows(probs: Tensor) -> tuple[Tensor, Tensor]:
-        found, mean = relative(probs, weight)
-        return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
-
-    (a, mean), (b, other) = rows(pool), rows(val)
+    (a, mean), (b, other) = (_weighted_rows(probs, weight) for probs in (pool, val))
     out = pool.new_zeros(len(pool))
-    ops.information(*map(view, (a @ b.T, (other / len(val)).flatten(), mean, out)))
+    passed = a @ b.T, (other / len(val)).flatten(), mean, out
+    _ops(pool).information(*map(_view(pool), passed))
     return out
+
+
+def _weighted_rows(
+    probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"]
+) -> tuple[Float[Tensor, "r t"], Float[Tensor, "n c"]]:
+    found, mean = relative(probs, weight)
+    return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
 
 
 def root(gram: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
@@ -147,11 +149,10 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
     """Whether no value is negative and the last axis sums to one; false for NaN."""
     ops, view = _ops(probs), _view(probs)
     workers = 1 if ops is elementwise else torch.get_num_threads()
-
-    def check(share: Tensor) -> bool:
-        return bool(ops.are_probabilities(view(share), tolerance))
-
-    return all(_on_threads(check, probs.contiguous().chunk(workers), workers))
+    shares = map(view, probs.contiguous().chunk(workers))
+    return all(
+        _on_threads(lambda share: ops.are_probabilities(share, tolerance), [*shares], workers)
+    )
 
 
 class _Block:
@@ -231,16 +232,12 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
     """Map on threads that use one core each and take the next item when they are done."""
     results: dict[int, Y] = {}
     todo = iter(list(enumerate(items)))
-
-    def loop() -> None:
-        for position, item in todo:
-            results[position] = work(item)
-
     with full_precision():
         if workers == 1:
-            loop()
+            _work_off(todo, work, results)
         else:
-            running = [one_core_each(workers).submit(loop) for _ in range(workers)]
+            threads = one_core_each(workers)
+            running = [threads.submit(_work_off, todo, work, results) for _ in range(workers)]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
@@ -250,6 +247,11 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
             for done in running:
                 done.result()
     return [results[position] for position in range(len(items))]
+
+
+def _work_off(todo: Iterator[tuple[int, X]], work: Callable[[X], Y], results: dict[int, Y]) -> None:
+    for position, item in todo:
+        results[position] = work(item)
 
 
 @functools.cache
@@ -330,22 +332,22 @@ class _Switch(NamedTuple):
     full: Any
 
 
+def _switch(owner: Any, name: str, full: Any) -> _Switch:
+    return _Switch(partial(getattr, owner, name), partial(setattr, owner, name), full)
+
+
 def _switches() -> list[_Switch]:
     """What decides on the precision of float32 products and convolutions."""
     backends: Any = torch.backends
-
-    def switch(owner: Any, name: str, full: Any) -> _Switch:
-        return _Switch(partial(getattr, owner, name), partial(setattr, owner, name), full)
-
     matmul = _Switch(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
     )
-    convolution = switch(backends.cudnn, "allow_tf32", False)
+    convolution = _switch(backends.cudnn, "allow_tf32", False)
     try:
         matmul.read(), convolution.read()
     except RuntimeError:  # set by newer switches (torch 2.9), which these cannot read
         owners = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv
-        return [switch(owner, "fp32_precision", "ieee") for owner in owners]
+        return [_switch(owner, "fp32_precision", "ieee") for owner in owners]
     return [matmul, convolution]
 
 
