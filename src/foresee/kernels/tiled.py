@@ -75,20 +75,21 @@ def brier_reduction(
     if fused := _fused(pool):
         return fused.brier_reduction(pool, val, scratch)
     ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
-    t, c = pool.shape[1:]
-
-    def gram(share: Tensor) -> Tensor:
-        total = torch.zeros(t, t, dtype=torch.float64, device=share.device)
-        for targets in share.split(tiles.points):
-            rows, mean = _prepared(ops.deviations, targets, rows=c)
-            rows *= mean.view(-1, 1)
-            total += rows.T @ rows
-        return total
-
+    gram = partial(_gram, ops, tiles.points)
     # A square root of the Gram matrix makes every score a sum of squares: never negative.
     grams = _on_threads(gram, val.chunk(tiles.workers), tiles.workers)
     axes = root(torch.stack(grams).sum(0) / len(val)).T.to(pool.dtype)
-    return _sweep(pool, tiles, ops.deviations, [_Block(axes)], ops.squares, rows=c)
+    return _sweep(pool, tiles, ops.deviations, [_Block(axes)], ops.squares, rows=pool.shape[2])
+
+
+def _gram(ops: ModuleType, points: int, val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
+    t, c = val.shape[1:]
+    total = torch.zeros(t, t, dtype=torch.float64, device=val.device)
+    for targets in val.split(points):
+        rows, mean = _prepared(ops.deviations, targets, rows=c)
+        rows *= mean.view(-1, 1)
+        total += rows.T @ rows
+    return total
 
 
 def matrix_loss_reduction(
@@ -199,33 +200,50 @@ def _sweep(
     Compiled functions take NumPy views, made once: every torch call gives up the GIL, and taking
     it back costs two threads more than the arithmetic between.
     """
-    n, t, c = pool.shape
-    view = _view(pool)
-    scores = pool.new_zeros(n)
-    points_seen, scores_seen = view(pool), view(scores)
-    extras_seen = [tuple(map(view, block.extra)) for block in blocks]
-    local = threading.local()
-
-    def buffers(size: int) -> tuple[Any, ...]:
-        # Kept from tile to tile: fresh pages for each would cost a tenth of the time.
-        if getattr(local, "size", None) != size:
-            factor, mean = pool.new_empty(size * rows, t), pool.new_empty(size, c)
-            u = {k: pool.new_empty(size * rows, k) for k in {b.width for b in blocks} if k}
-            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
-            local.size, local.buffers = size, (factor, view(factor), view(mean), u, u_seen)
-        return local.buffers
-
-    def score(start: int) -> None:
-        tile = slice(start, min(start + tiles.points, n))
-        factor, factor_seen, mean, u, u_seen = buffers(tile.stop - start)
-        prepare(points_seen[tile], factor_seen, mean)
-        for block, extra in zip(blocks, extras_seen, strict=True):
-            if block.columns is not None:
-                torch.mm(factor, block.columns, out=u[block.width])
-            reduce(u_seen[block.width], *extra, mean, scores_seen[tile])
-
-    _on_threads(score, range(0, n, tiles.points), tiles.workers)
+    n, view, scores = len(pool), _view(pool), pool.new_zeros(len(pool))
+    seen = view(pool), view(scores), [(block, [*map(view, block.extra)]) for block in blocks]
+    score = partial(_score_tile, _Buffers(pool, blocks, rows), prepare, reduce, *seen)
+    starts = range(0, n, tiles.points)
+    _on_threads(score, [slice(i, min(i + tiles.points, n)) for i in starts], tiles.workers)
     return scores
+
+
+class _Buffers(threading.local):
+    """A thread's own, kept from tile to tile: fresh pages for each would cost a tenth of the time.
+
+    For ``size`` points: their rows, again as `_view` sees them, their means, then the products with
+    blocks of each width, and again as seen.
+    """
+
+    def __init__(self, pool: Float[Tensor, "n t c"], blocks: Sequence[_Block], rows: int) -> None:
+        self.pool, self.rows, self.size = pool, rows, 0
+        self.widths = {block.width for block in blocks if block.width}
+
+    def of(self, size: int) -> tuple[Any, ...]:
+        if self.size != size:
+            (_, t, c), view, new = self.pool.shape, _view(self.pool), self.pool.new_empty
+            factor, mean = new(size * self.rows, t), new(size, c)
+            u = {k: new(size * self.rows, k) for k in self.widths}
+            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
+            self.size, self.kept = size, (factor, view(factor), view(mean), u, u_seen)
+        return self.kept
+
+
+def _score_tile(
+    buffers: _Buffers,
+    prepare: Callable[..., None],
+    reduce: Callable[..., None],
+    points: Any,
+    scores: Any,
+    blocks: Any,
+    tile: slice,
+) -> None:
+    factor, factor_seen, mean, u, u_seen = buffers.of(tile.stop - tile.start)
+    prepare(points[tile], factor_seen, mean)
+    for block, extra in blocks:
+        if block.columns is not None:
+            torch.mm(factor, block.columns, out=u[block.width])
+        reduce(u_seen[block.width], *extra, mean, scores[tile])
 
 
 def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> list[Y]:
