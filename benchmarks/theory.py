@@ -514,13 +514,15 @@ def _rotation(angle: float) -> Floats:
 # --- batches: what a set of labels tells, and what it promises ----------------------------------
 
 
-def monte_carlo_errors(sizes: Sequence[int], repeats: int = 10) -> dict[int, float]:
+def monte_carlo_errors(
+    sizes: Sequence[int], repeats: int = 10, points: int = 60, targets: int = 30
+) -> dict[int, float]:
     """Relative error of BatchMell's gains after three labels, by the number of label vectors.
 
     3 labels of 10 classes make 1000 vectors, few enough to sum over all of them.
     """
     shifted = shifted_draws(0)
-    pool, val = shifted.pool[:60].double(), shifted.val[:30].double()
+    pool, val = shifted.pool[:points].double(), shifted.val[:targets].double()
 
     def gains(samples: int, rng: np.random.Generator) -> Tensor:
         beliefs = batch.prior(pool)

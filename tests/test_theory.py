@@ -407,7 +407,7 @@ def test_the_fitted_exponent_is_the_power():
 
 
 def test_the_error_of_sampled_label_vectors_falls_with_the_root_of_their_number():
-    errors = theory.monte_carlo_errors((8, 128), repeats=10)
+    errors = theory.monte_carlo_errors((8, 128), repeats=10, points=20, targets=10)
     assert 2.5 < errors[8] / errors[128] < 6.5  # √16 = 4; the ratio of two means of ten runs
     assert errors[8] < 0.35
 
