@@ -278,7 +278,8 @@ class Survey:
             if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
                 kept = step
                 break
-        self._follow(shared[:, :, :kept])
+        for part in _parts(len(shared), shared[0].numel(), shared):
+            self._follow(shared[part, :, :kept], part)
         self.taken.index_fill_(0, picks[:kept], True)
         return kept
 
@@ -286,7 +287,7 @@ class Survey:
         """Bounds of the scores before each of these labels is added to the batch."""
         n, k, s = shared.shape[:3]
         falls, rise = shared.new_zeros(2, n, s).unbind(0)  # of tr(R H), and of g
-        for part in _parts(n, 4 * k * k * s, shared):
+        for part in _parts(n, shared[0].numel(), shared):
             X, Y = shared[part].unbind(3)  # [l k s k] both
             RX = (self.R[part] @ X.flatten(2)).view_as(X)
             falls[part], rise[part] = 2 * (RX * Y).sum((1, 3)), (RX * X).sum((1, 3))
@@ -302,11 +303,11 @@ class Survey:
         factors = torch.cat([factor for change in changes for factor in change], 1)  # [t 2k·s]
         return (self.E.view(-1, t) @ factors.to(self.E)).view(n, k, -1, 2, k)
 
-    def _follow(self, shared: Float[Tensor, "n k s 2 k"]) -> None:
-        X, Y = (factor.flatten(2) for factor in shared.unbind(3))  # [n k s·k] both
-        half = X @ Y.mT  # [n k k]
-        self.H -= half + half.mT
-        self.M -= X @ X.mT
+    def _follow(self, shared: Float[Tensor, "l k s 2 k"], part: slice = slice(None)) -> None:
+        X, Y = (factor.flatten(2) for factor in shared.unbind(3))  # [l k s·k] both
+        half = X @ Y.mT  # [l k k]
+        self.H[part] -= half + half.mT
+        self.M[part] -= X @ X.mT
 
     def least(self) -> Float[Tensor, "n"]:
         """tr(R H): the scores or, where R is old, less."""
