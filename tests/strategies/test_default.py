@@ -84,6 +84,8 @@ def test_without_a_target_the_pool_is_the_target():
 
 def test_it_is_a_strategy():
     check_strategy(Default())
+    with pytest.raises(InputError, match="few_draws must be a whole number, at least 1, got 0"):
+        Default(few_draws=0)
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
 
