@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cold_start
 from foresee import (
     Default,
     GreedyConditioning,
     InputError,
     MaxHerding,
+    Random,
     TopK,
     default_strategy,
     entropy,
@@ -98,3 +100,12 @@ def test_without_a_label_the_target_is_covered():
     assert (Default()(view, 5, rng) >= 30).all()
     with pytest.raises(InputError, match=r"view.val is None"):
         ColdStart()(replace(view, val=None), 5, rng)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_first_batch_of_digits_teaches_more_than_chance(narrow):
+    ours, chance = (
+        np.mean([cold_start.trial(narrow, strategy, 20, seed)[0] for seed in range(3)])
+        for strategy in (ColdStart(), Random())
+    )
+    assert ours > chance + (0.4 if narrow else 0.08)
