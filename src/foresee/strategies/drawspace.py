@@ -146,8 +146,7 @@ class Known:
     def matrix(self) -> Float[Tensor, "t t"]:
         """W."""
         B = self._space[: self.size]
-        V = torch.eye(B.shape[1]).to(B) if self.V is None else self.V
-        return V - B.T @ B
+        return (_identity(B) if self.V is None else self.V) - B.T @ B
 
     def make_room(self, rows: int) -> None:
         """Let B grow by so many rows."""
@@ -206,8 +205,8 @@ class Labels:
             taken = torch.zeros(n, dtype=torch.bool, device=self.E.device)
             H, M = self._between(self.S), self.M_at_first.expand(n, -1, -1).clone()
         else:
-            told = torch.eye(len(W)).to(W) - W
-            H, M = self._between(W @ self.S @ W), self.M_at_first - self._between(told)
+            H = self._between(W @ self.S @ W)
+            M = self.M_at_first - self._between(_identity(W) - W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
         return Survey(self.E, H, M, R, Known(self.S, W), taken.clone())
 
@@ -328,6 +327,11 @@ class Survey:
         self.R[which] = _inverse(self.M[which])
         scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
         return scores.masked_fill_(self.taken, TAKEN)
+
+
+def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:
+    """I, made where the other is: nobody waits for a copy."""
+    return torch.eye(like.shape[1], dtype=like.dtype, device=like.device)
 
 
 def _inverse(M: Float[Tensor, "l k k"]) -> Float[Tensor, "l k k"]:
