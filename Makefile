@@ -10,11 +10,12 @@ OTHERS := .venv-integrations
 demo: $(STAMP)
 	$(BIN)/foresee demo
 
+# A process for each core, of one thread: two for each core would wait for each other.
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/integrations
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/integrations
 
 test-integrations: $(OTHERS)/installed
-	$(OTHERS)/bin/python -m pytest --numprocesses auto --dist worksteal tests/integrations
+	OMP_NUM_THREADS=1 $(OTHERS)/bin/python -m pytest --numprocesses auto --dist worksteal tests/integrations
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """How many draws a batch needs, and how much noise: greedy conditioning on digits, beside BADGE.
 
-    python benchmarks/draws.py --seeds 8 --jobs 2                  # the rule of the default
+    python benchmarks/draws.py --seeds 8 --jobs 2                  # the rule, and herding
+    python benchmarks/draws.py --seeds 8 --jobs 2 --batch 10       # in batches of 10 alone
     python benchmarks/draws.py --seeds 8 --jobs 2 --grid           # every T and ε, and MELL
     python benchmarks/draws.py --grid --csv benchmarks/draws.csv   # and keep the means
 
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from foresee import Badge, DrawsWarning, GreedyConditioning, TopK, mell, networks
+from foresee import Badge, DrawsWarning, GreedyConditioning, MaxHerding, TopK, mell, networks
 from foresee.lab import data, loop, methods, paper
 from foresee.lab.data import splits
 from foresee.lab.experiment import Experiment, Method
@@ -52,6 +53,8 @@ class Choice(NamedTuple):
     def strategy(self) -> Strategy:
         if self.method == "Greedy":
             return GreedyConditioning(draws=self.draws, noise=self.noise)
+        if self.method == "TargetHerding":
+            return MaxHerding(cover="target")
         return TopK(mell) if self.method == "MELL" else Badge()
 
 
@@ -70,7 +73,7 @@ class Mean(NamedTuple):
     inside: float
 
 
-BADGE, RULE = Choice("BADGE"), Choice("Greedy")
+BADGE, RULE, HERDING = Choice("BADGE"), Choice("Greedy"), Choice("TargetHerding")
 GRID = [
     *(Choice("Greedy", t, e) for t, e in product(DRAWS, NOISES)),
     *(Choice("MELL", t) for t in (100, 1000)),
@@ -144,11 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--batch", type=int, choices=[size for size, _ in BATCHES])
     parser.add_argument("--grid", action="store_true", help="every T and ε, not the rule alone")
     parser.add_argument("--csv", type=Path, help="a file for the means")
     given = parser.parse_args()
-    choices = [RULE, *(GRID if given.grid else [])]
-    work = list(product(SETTINGS, BATCHES, [BADGE, *choices], range(given.seeds)))
+    choices = [RULE, HERDING, *(GRID if given.grid else [])]
+    batches = [batch for batch in BATCHES if given.batch in (None, batch[0])]
+    work = list(product(SETTINGS, batches, [BADGE, *choices], range(given.seeds)))
     results = Parallel(n_jobs=given.jobs, return_as="generator")(delayed(trial)(*w) for w in work)
     found = dict(
         zip(work, track(results, total=len(work), console=Console(stderr=True)), strict=True)
@@ -159,12 +164,12 @@ def main() -> None:
 
     means = {
         (s, b, c): mean(s, b[0], c, trials(s, b, c), trials(s, b, BADGE))
-        for s, b, c in product(SETTINGS, BATCHES, [BADGE, *choices])
+        for s, b, c in product(SETTINGS, batches, [BADGE, *choices])
     }
     if given.csv:
         write(list(means.values()), given.csv)
     table = Table("batches", "method", "T", "ε", *SETTINGS, "in the target")
-    for batch, choice in product(BATCHES, choices):
+    for batch, choice in product(batches, choices):
         rows = [means[setting, batch, choice] for setting in SETTINGS]
         drawn, noise = (value or "rule" for value in rows[0][3:5])
         cells = [f"{row.less_badge:+.1f} ± {row.error:.1f}" for row in rows]

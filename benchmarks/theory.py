@@ -39,6 +39,7 @@ from foresee import (
     promise,
 )
 from foresee.lab import data, samplers
+from foresee.lab.experiment import noisy
 from foresee.lab.paper import experiment
 from foresee.lab.report.palette import INKS, pens
 from foresee.posteriors import linear
@@ -514,13 +515,15 @@ def _rotation(angle: float) -> Floats:
 # --- batches: what a set of labels tells, and what it promises ----------------------------------
 
 
-def monte_carlo_errors(sizes: Sequence[int], repeats: int = 10) -> dict[int, float]:
+def monte_carlo_errors(
+    sizes: Sequence[int], repeats: int = 10, points: int = 60, targets: int = 30
+) -> dict[int, float]:
     """Relative error of BatchMell's gains after three labels, by the number of label vectors.
 
     3 labels of 10 classes make 1000 vectors, few enough to sum over all of them.
     """
     shifted = shifted_draws(0)
-    pool, val = shifted.pool[:60].double(), shifted.val[:30].double()
+    pool, val = shifted.pool[:points].double(), shifted.val[:targets].double()
 
     def gains(samples: int, rng: np.random.Generator) -> Tensor:
         beliefs = batch.prior(pool)
@@ -754,6 +757,41 @@ def greedy(draws: tuple[Tensor, ...], size: int) -> NDArray[np.int64]:
     posterior = _Known(torch.cat([pool, val]))
     view = View(posterior, rows[:1], rows[:1], rows[: len(pool)], rows[len(pool) :])
     return GreedyConditioning()(view, size, np.random.default_rng(0))
+
+
+def scrambled_picks(
+    draws: Sequence[int], seed: int = 0, labels: int = 40
+) -> dict[int, tuple[float, float, float]]:
+    """Digits, a narrow target, a fifth of the pool scrambled: what share of ten greedy picks is.
+
+    By each number of draws, the mean over sets of them; then the median MEBL of what is scrambled,
+    and of what is in the target. The network knows the seed set and some of the rest of the pool.
+    """
+    images = _digits()[0]
+    wanted = noisy(experiment("digits", narrow=True), 0.2)
+    split = data.split(images, wanted, seed)
+    task = data.mark(data.task(images, split), images, split, wanted, seed)
+    assert task.scrambled is not None
+    assert task.in_target is not None
+    known = np.flatnonzero(~task.scrambled)[:labels]
+    network = samplers.DropoutNetwork(
+        "mlp", 10, wanted.image_size, *networks.statistics(images.pixels), wanted.recipe, max(draws)
+    )
+    posterior = network(
+        torch.cat([task.seed, task.pool[known]]),
+        np.concatenate([task.seed_labels, task.oracle(known)]),
+        generator(seed, 0, "train"),
+    )
+    pool, val = (_tensor(posterior.predict(x)) for x in (task.pool, task.val))
+    found = {}
+    for t in draws:
+        parts = [slice(start, start + t) for start in range(0, max(draws) - t + 1, t)]
+        sets = [(pool[:, part], val[:, part]) for part in parts]
+        share = np.mean([task.scrambled[greedy(some, 10)].mean() for some in sets])
+        scores = np.mean([np.asarray(mebl(*some)) for some in sets], 0)
+        noise, target = (float(np.median(scores[w])) for w in (task.scrambled, task.in_target))
+        found[t] = float(share), noise, target
+    return found
 
 
 def network_means(setting: str, seeds: int, size: int, *of: str) -> dict[str, float]:

@@ -37,6 +37,7 @@ from foresee.seeding import generator
 from foresee.training import fit
 
 KNOWN = 8
+MEMBERS = 10
 RECIPE = Recipe(iterations=600, optimiser="adam", learning_rate=2e-3, decay_every=300)
 
 
@@ -81,7 +82,9 @@ def _chain(sampler: Callable[..., Any], **settings: Any) -> Callable[[], Any]:
 
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "mc_dropout": lambda: mc_dropout(network(), draws=100),
-    "train_ensemble": lambda: train_ensemble(build, *data(), 10, RECIPE, generator(0, "members")),
+    "train_ensemble": lambda: train_ensemble(
+        build, *data(), MEMBERS, RECIPE, generator(0, "members")
+    ),
     "sgld": _chain(sgld, draws=50),
     "cyclical_sgmcmc": _chain(cyclical_sgmcmc, iterations=2000),
     "random forest": lambda: Forest(_fitted(RandomForestClassifier(100, random_state=0))),

@@ -1,4 +1,5 @@
 import signal
+from functools import partial
 
 import hypothesis
 import pytest
@@ -29,6 +30,16 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def short_chain(monkeypatch):
+    """Two draws in each of two cycles, for methods that draw by a chain of a network's weights."""
+    from foresee.lab import methods
+
+    monkeypatch.setattr(
+        methods, "CyclicalNetwork", partial(methods.CyclicalNetwork, cycles=2, per_cycle=2)
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")

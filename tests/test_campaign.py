@@ -1,5 +1,6 @@
 """The campaign of results/: its rounds are read, packed and gone on with."""
 
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import campaign
 import pytest
 
 import tiny
-from foresee.lab import runner, store
+from foresee.lab import methods, runner, store
 
 
 @pytest.fixture
@@ -53,6 +54,22 @@ def test_committed_rounds_are_those_of_the_plans(tmp_path):
         found = store.trials(tmp_path / name)
         assert found
         assert {trial.experiment for trial in found} <= planned
+
+
+def test_committed_rounds_of_the_default_are_gone_on_with(tmp_path):
+    with tarfile.open(Path(campaign.__file__).parent / "mnist-small" / "runs.tar.xz") as tar:
+        some = [m for m in tar.getmembers() if "noshift/Default-" in m.name]
+        tar.extractall(tmp_path, some, filter="data")
+    trials = [trial for trial in store.trials(tmp_path) if trial.rounds]
+    assert trials
+    for trial in trials:
+        sampler = trial.header["method"]["sampler"]
+        pixels = tuple(sampler["mean"]), tuple(sampler["std"])
+        method = methods.method("Default", trial.experiment, *pixels, sampler["device"])
+        with store.recording(
+            tmp_path, trial.experiment, method, trial.seed, trial.header["data"]
+        ) as recorder:
+            assert recorder.done == trial.rounds
 
 
 def test_holm_corrects_for_the_number_of_comparisons():

@@ -3,15 +3,18 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import gpu
+import tiny
+from foresee.cli.app import app
+from foresee.lab import paper, runner
 from foresee.lab.store import trials
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -19,31 +22,40 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
 
 
-def foresee(line, folder, *more):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty one, to work in."""
+    monkeypatch.chdir(tmp_path)
+    runner._prepared.cache_clear()  # its paths are relative to a folder that we leave
+    return tmp_path
+
+
+def foresee(line):
     words = shlex.split(line)
     assert words[0] == "foresee"
-    command = [sys.executable, "-m", "foresee.cli", *words[1:], *more]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return CliRunner().invoke(app, words[1:])
 
 
-def test_adding_a_score(tmp_path):
+def test_adding_a_score(folder, monkeypatch):
+    monkeypatch.setattr(paper, "OURS", tiny.BOTH)
     score, check = blocks("add-a-score.md", "python")
     run, report = blocks("add-a-score.md", "sh")[0].splitlines()
-    (tmp_path / "covariance.py").write_text(score)
+    Path("covariance.py").write_text(score)
     exec(score + check, {})
-    shorter = run.replace("--seeds 3", "--seeds 1 --budget 0.02")
-    done = foresee(shorter, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = trials(tmp_path / "runs")
+    assert "--seeds 3 --jobs 2" in run
+    shorter = run.replace("--seeds 3 --jobs 2", "--seeds 1")
+    done = foresee(shorter)
+    assert done.exit_code == 0, done.stderr
+    found = trials(folder / "runs")
     assert [t.method for t in found] == ["MELL", "Random", "covariance"]
     assert all(t.finished for t in found)
-    done = foresee(report, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "report" / "index.html").exists()
+    done = foresee(report)
+    assert done.exit_code == 0, done.stderr
+    assert Path("report/index.html").exists()
 
-    (tmp_path / "covariance.py").write_text(score + "\n# changed\n")
-    refused = foresee(shorter, tmp_path)
-    assert refused.returncode == 1
+    Path("covariance.py").write_text(score + "\n# changed\n")
+    refused = foresee(shorter)
+    assert refused.exit_code == 1
     assert "another configuration" in refused.stderr
 
 
@@ -53,11 +65,10 @@ def test_figures_of_a_gpu_are_those_that_were_measured():
     assert (DOCS / "gpu.md").read_text().endswith(gpu.page(report))
 
 
-def test_suggestions_from_files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_suggestions_from_files(folder):
     exec(blocks("suggest.md", "python")[0], {})
-    done = [foresee(line, tmp_path) for line in blocks("suggest.md", "sh")[0].splitlines()]
-    assert [d.returncode for d in done] == [0] * 3, [d.stderr for d in done]
+    done = [foresee(line) for line in blocks("suggest.md", "sh")[0].splitlines()]
+    assert [d.exit_code for d in done] == [0] * 3, [d.stderr for d in done]
     one, other = (Path(name).read_text().splitlines() for name in ("picks.csv", "next.csv"))
     assert one[0] == "index,score,rank,id,promise"
     ids = [line.split(",")[3] for line in one[1:] + other[1:]]
@@ -65,22 +76,21 @@ def test_suggestions_from_files(tmp_path, monkeypatch):
     assert all(name.startswith("photo-") for name in ids)
 
 
-def test_experiments_on_ones_own_data(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_experiments_on_ones_own_data(folder):
     data, fit = blocks("own-experiments.md", "python")
     exec(data, {})
     commands = blocks("own-experiments.md", "sh")[0]
     for line in commands.replace("--seeds 2", "--seeds 1 --methods mell,random").splitlines():
-        done = foresee(line, tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert [t.finished for t in trials(tmp_path / "runs")] == [True] * 2
-    assert (tmp_path / "report" / "index.html").exists()
+        done = foresee(line)
+        assert done.exit_code == 0, done.stderr
+    assert [t.finished for t in trials(folder / "runs")] == [True] * 2
+    assert Path("report/index.html").exists()
 
     Path("fit.py").write_text(fit)
     Path("wine.toml").write_text(blocks("own-experiments.md", "toml")[0])
-    done = foresee("foresee run wine.toml --seeds 1 --methods random --out own", tmp_path)
-    assert done.returncode == 0, done.stderr
-    (trial,) = trials(tmp_path / "own")
+    done = foresee("foresee run wine.toml --seeds 1 --methods random --out own")
+    assert done.exit_code == 0, done.stderr
+    (trial,) = trials(folder / "own")
     assert trial.experiment.network == "fit.py:fit"
 
 

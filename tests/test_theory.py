@@ -407,7 +407,7 @@ def test_the_fitted_exponent_is_the_power():
 
 
 def test_the_error_of_sampled_label_vectors_falls_with_the_root_of_their_number():
-    errors = theory.monte_carlo_errors((8, 128), repeats=10)
+    errors = theory.monte_carlo_errors((8, 128), repeats=10, points=20, targets=10)
     assert 2.5 < errors[8] / errors[128] < 6.5  # √16 = 4; the ratio of two means of ten runs
     assert errors[8] < 0.35
 
@@ -531,6 +531,16 @@ def check_noise_and_redundancy(found):
 def test_redundancy_and_not_noise_spoils_the_best_of_digits(setting):
     draws = theory.network_draws(setting, 0, 1000)
     check_noise_and_redundancy(theory.noise_and_redundancy(*draws, 10, many=300, sets=3))
+
+
+def test_few_draws_take_what_is_scrambled_for_what_the_target_needs():
+    found = theory.scrambled_picks((100, 600))
+    share, noise, target = np.array([found[100], found[600]]).T
+    assert share[0] > 0.3  # above the fifth that chance would buy
+    assert share[1] < 0.1
+    # What is scrambled is worth less, and claims more too much: its draws disagree more.
+    assert (noise < target).all()
+    assert noise[0] - noise[1] > 1.2 * (target[0] - target[1])
 
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

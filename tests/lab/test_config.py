@@ -222,6 +222,12 @@ WRONG = {
     "no TOML": ("[sizes]", "[sizes", 11, "is no TOML file"),
     "twice": ("n_val = 10", "n_val = 10\nn_val = 10", 15, "is no TOML file"),
     "size": ('path = "toy.npz"', 'path = "toy.npz"\nsize = 8', 5, "is for a folder of images"),
+    "noise": ("seeds = 1", "seeds = 1\npool_noise = 1.5", 27, "run.pool_noise must be a share"),
+    "no noise": ("seeds = 1", "seeds = 1\npool_noise = nan", 27, "run.pool_noise must be a share"),
+    "all noise": ("seeds = 1", "seeds = 1\npool_noise = 1", 27, "less than 1, got 1"),
+    "noise below 0": ("seeds = 1", "seeds = 1\npool_noise = -1", 27, "run.pool_noise must be"),
+    "a switch": ("seeds = 1", "seeds = 1\npool_noise = true", 27, "run.pool_noise: Expected"),
+    "no images": ("seeds = 1", "seeds = 1\npool_noise = 0.2", 27, "run.pool_noise permutes the p"),
     "recipe": ("[run]", "[recipe]\nbatch = 9\ndecay = -1.0\n[run]", 25, "recipe.decay must be pos"),
 }
 
@@ -416,11 +422,29 @@ def test_a_folder_of_images(folder, domain):
         text = re.sub(r"n_(pool|val|test) = \d+", r"n_\1 = 9", text)
     Path("toy.toml").write_text(text)
     write_small("toy.toml")
+    assert "# pool_noise = 0.2 " in text
     found = read()
-    assert found.experiments[0].image_size == 8
+    assert (found.experiments[0].image_size, found.experiments[0].pool_noise) == (8, 0)
     trials = run(found)
     assert len(trials) == 3
     assert Path(f"runs/{found.experiments[0].name}/MELL-0.png").is_file()
+
+
+def test_a_share_of_the_pool_is_scrambled(folder):
+    rng = np.random.default_rng(0)
+    np.savez("toy.npz", x=rng.integers(0, 255, (200, 6, 6)).astype(np.uint8), y=np.arange(200) % 3)
+    text = look.describe(Path("toy.npz"), Path("."), "y").replace("# pool_noise", "pool_noise")
+    Path("toy.toml").write_text(text.replace('["default", "mell", "random"]', '"random"'))
+    write_small("toy.toml")
+    (found,) = read().experiments
+    assert (found.name, found.pool_noise) == ("toy-noshift-noise20", 0.2)
+    (trial,) = run(read())
+    assert trial.header["pool"]["scrambled"] == round(0.2 * found.n_pool)
+    assert trial.header["experiment"]["pool_noise"] == 0.2
+    assert all(r.scrambled is not None for r in trial.rounds if r.picks)
+    write_zero = Path("toy.toml").read_text().replace("pool_noise = 0.2", "pool_noise = 0")
+    Path("toy.toml").write_text(write_zero)
+    assert read().experiments[0].name == "toy-noshift"
 
 
 @pytest.mark.parametrize("layout", ["n h w", "n h w c", "n c h w"])

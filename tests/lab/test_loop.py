@@ -352,6 +352,7 @@ def test_methods_of_a_seed_draw_the_same_numbers_and_rounds_and_seeds_others():
     assert len(set(streams)) == len(streams) == 2 * (2 * LINEAR.rounds + 1)
 
 
+@pytest.mark.usefixtures("short_chain")
 def test_all_methods_of_a_seed_start_from_the_same_model():
     experiment = replace(tiny.DIGITS, loss=tuple(map(tuple, 1 - np.eye(10))))
     task = tiny.digits_task(experiment)

@@ -309,6 +309,7 @@ def test_trials_side_by_side_are_what_the_loop_yields(tmp_path, trained, width):
         assert rounds(job, tmp_path) == untimed(loop.run(DIGITS, method, job.seed, task))
 
 
+@pytest.mark.usefixtures("short_chain")
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_first_round_of_a_seed_is_trained_once_for_all_methods(tmp_path, trained, width):
     jobs = plan([replace(DIGITS, rounds=1)], ["Random", "MELL_MCMC", "BALD"], range(2))

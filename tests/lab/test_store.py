@@ -26,7 +26,7 @@ from foresee.lab import loop, store
 from foresee.lab.experiment import Experiment, Method, Own
 from foresee.recipe import Recipe
 from foresee.scores import eer, mell
-from foresee.strategies import Random, TopK
+from foresee.strategies import Default, GreedyConditioning, Random, TopK
 from tiny import LINEAR, MELL, RANDOM
 
 TASK = tiny.linear_task()
@@ -785,6 +785,33 @@ def test_what_an_experiment_does_without_is_not_in_its_header(tmp_path):
     three(tmp_path)
     values = lines(tmp_path / "toy-noshift" / "MELL-0.jsonl")[0]["experiment"]
     assert not {"own", "target", "pool_noise"} & values.keys()
+
+
+def test_headers_hold_what_the_default_is(tmp_path):
+    default = Method("Default", tiny.LinearSampler(), Default())
+    strategy = lines(go_on(tmp_path, default, stop_after=1))[0]["method"]["strategy"]
+    assert strategy["few_draws"] == 20
+    assert strategy["with_draws"]["classes"] == 16
+    other = replace(default, strategy=Default(with_draws=GreedyConditioning(classes=3)))
+    with pytest.raises(InputError, match=r"with_draws.classes: 16 on disk, 3 asked for"):
+        go_on(tmp_path, other)
+
+
+def test_headers_without_what_the_default_was_mean_the_first(tmp_path):
+    default = Method("Default", tiny.LinearSampler(), Default())
+    path = go_on(tmp_path, default, stop_after=1)
+
+    def as_before(header, *rounds):
+        header["method"]["strategy"] = {"type": "Default"}
+
+    rewrite(path, as_before)
+    before = path.read_bytes()
+    for other in (Default(few_draws=9), Default(with_draws=GreedyConditioning(draws=500))):
+        with pytest.raises(InputError, match=r"few_draws: 20 on disk, 9|draws: None on disk, 500"):
+            go_on(tmp_path, replace(default, strategy=other))
+    assert path.read_bytes() == before
+    assert go_on(tmp_path, default).read_bytes().startswith(before)
+    assert store.read(path).finished
 
 
 @pytest.mark.parametrize("empty", [{}, "", None])

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cold_start
 from foresee import (
     Default,
     GreedyConditioning,
     InputError,
     MaxHerding,
+    Random,
     TopK,
     default_strategy,
     entropy,
@@ -84,6 +86,8 @@ def test_without_a_target_the_pool_is_the_target():
 
 def test_it_is_a_strategy():
     check_strategy(Default())
+    with pytest.raises(InputError, match="few_draws must be a whole number, at least 1, got 0"):
+        Default(few_draws=0)
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
 
@@ -96,3 +100,12 @@ def test_without_a_label_the_target_is_covered():
     assert (Default()(view, 5, rng) >= 30).all()
     with pytest.raises(InputError, match=r"view.val is None"):
         ColdStart()(replace(view, val=None), 5, rng)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_first_batch_of_digits_teaches_more_than_chance(narrow):
+    ours, chance = (
+        np.mean([cold_start.trial(narrow, strategy, 20, seed)[0] for seed in range(3)])
+        for strategy in (ColdStart(), Random())
+    )
+    assert ours > chance + (0.4 if narrow else 0.08)

@@ -119,8 +119,8 @@ def surveyed(labels, W):
 
 def covariances(labels, run):
     """W after each pick of a run."""
-    start = labels.survey().W
-    return [greedy._after(run.changes[: k + 1], start) for k in range(len(run.changes))]
+    told = torch.stack([change.K @ change.K.T for change in run.changes]).cumsum(0)
+    return list(torch.eye(len(labels.S)) - told)
 
 
 @pytest.mark.parametrize("c", [2, 3, 10])
@@ -172,11 +172,11 @@ def test_a_label_never_makes_the_prediction_worse(t, dtype):
     labels = labels_of(pool, val, dtype=dtype)
     rng = np.random.default_rng(1)
     for _ in range(5):
-        cov = labels.survey().W
+        cov = torch.eye(t).double()
         batch = rng.permutation(30)
         at_first, left = variance_left(pool, val, batch[:1], 1e18), [float(labels.S.trace())]
         for k, pick in enumerate(batch, start=1):
-            gain = labels.change(torch.tensor([pick]), cov).K
+            gain = labels.change(torch.tensor([pick]), drawspace.Known(labels.S, cov)).K
             cov = cov - gain @ gain.T
             left.append(float((labels.S @ cov).trace()))
             fall = at_first - variance_left(pool, val, batch[:k])
@@ -219,7 +219,7 @@ def test_scores_between_two_surveys_are_bounded(seed, spread, steps):
     before = labels.survey()
     scores = [before.least()]
     for i in np.random.default_rng(seed).permutation(25)[:steps]:
-        changes.append(labels.change(torch.tensor([i]), cov))
+        changes.append(labels.change(torch.tensor([i]), drawspace.Known(labels.S, cov)))
         cov = cov - changes[-1].K @ changes[-1].K.T
         scores.append(surveyed(labels, cov).least())
     bound = labels.most(before, surveyed(labels, cov), changes)
@@ -254,7 +254,7 @@ def test_bounds_hold_in_float32_as_well(seed, noise):
     labels = labels_of(pool, val, noise, dtype=torch.float32)
     before = labels.survey()
     # Nothing has changed: the bounds are as tight as they can be, and rounding would break them.
-    nothing = labels.change(torch.tensor([0]), before.W)._replace(K=torch.zeros(10, 4).double())
+    nothing = drawspace.Change(*torch.zeros(2, 10, 4).double())
     assert (labels.most(before, labels.survey(), [nothing]) >= before.least()).all()
     # Nor does an old inverse hide the best label.
     followed = labels.survey()
@@ -306,6 +306,38 @@ def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, cached):
     assert bool(kept) == (cached == 0)
     # In a long run a better one is outside, and what follows is undone.
     assert any(some < steps for some, steps in kept) == (cached == 0 and ahead == 64)
+
+
+@pytest.mark.parametrize("t", [7, 40])
+def test_what_is_known_is_the_same_however_it_is_kept(t):
+    labels = labels_of(*pair(t=t))
+    known, cov = labels.survey().known, torch.eye(t).double()
+    for i in range(30):  # B has t // 2 rows, which some of the labels fill
+        known.make_room(2)
+        which = torch.tensor([i])
+        change = labels.change(which, known)
+        exact = labels.change(which, drawspace.Known(labels.S, cov))
+        torch.testing.assert_close(change.K, exact.K)
+        WSK, KSK = cov @ labels.S @ change.K, change.K.T @ labels.S @ change.K
+        torch.testing.assert_close(change.Z, WSK - change.K @ KSK / 2, rtol=0, atol=1e-14)
+        known.add(change.K)
+        cov = cov - change.K @ change.K.T
+        torch.testing.assert_close(known.matrix(), cov, rtol=0, atol=1e-12)
+    known.size -= 2  # the last one is taken back
+    torch.testing.assert_close(known.matrix(), cov + change.K @ change.K.T, rtol=0, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([0.1, 2.0, 20.0]))
+def test_scores_within_a_run_are_bounded_at_once(seed, spread):
+    pool, val = pair(n=25, t=30, c=4, spread=spread, seed=seed)
+    for dtype in (torch.float32, torch.float64):
+        labels = labels_of(pool, val, dtype=dtype)
+        run, survey = plain(labels, 6), labels.survey()
+        bounds = survey._most(survey._shared(run.changes))
+        for change, bound in zip(run.changes, bounds.unbind(1), strict=True):
+            exact = survey.some(slice(None)).scores(torch.zeros(1))
+            assert (exact <= bound * (1 + 1e-6) + 1e-15).all()
+            survey.add(change)
 
 
 def test_scores_of_a_long_run_are_those_of_brute_force():

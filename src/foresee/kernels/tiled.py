@@ -75,20 +75,21 @@ def brier_reduction(
     if fused := _fused(pool):
         return fused.brier_reduction(pool, val, scratch)
     ops, tiles = _ops(pool), _Tiles(pool, pool[:1], scratch)
-    t, c = pool.shape[1:]
-
-    def gram(share: Tensor) -> Tensor:
-        total = torch.zeros(t, t, dtype=torch.float64, device=share.device)
-        for targets in share.split(tiles.points):
-            rows, mean = _prepared(ops.deviations, targets, rows=c)
-            rows *= mean.view(-1, 1)
-            total += rows.T @ rows
-        return total
-
+    gram = partial(_gram, ops, tiles.points)
     # A square root of the Gram matrix makes every score a sum of squares: never negative.
     grams = _on_threads(gram, val.chunk(tiles.workers), tiles.workers)
     axes = root(torch.stack(grams).sum(0) / len(val)).T.to(pool.dtype)
-    return _sweep(pool, tiles, ops.deviations, [_Block(axes)], ops.squares, rows=c)
+    return _sweep(pool, tiles, ops.deviations, [_Block(axes)], ops.squares, rows=pool.shape[2])
+
+
+def _gram(ops: ModuleType, points: int, val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
+    t, c = val.shape[1:]
+    total = torch.zeros(t, t, dtype=torch.float64, device=val.device)
+    for targets in val.split(points):
+        rows, mean = _prepared(ops.deviations, targets, rows=c)
+        rows *= mean.view(-1, 1)
+        total += rows.T @ rows
+    return total
 
 
 def matrix_loss_reduction(
@@ -125,16 +126,18 @@ def weighted_information(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], weight: Float[Tensor, "t"]
 ) -> Float[Tensor, "n"]:
     """mean_j I(Y_i; Y_j) where draw t has probability ``weight``; n·m·c² numbers are held."""
-    ops, view = _ops(pool), _view(pool)
-
-    def rows(probs: Tensor) -> tuple[Tensor, Tensor]:
-        found, mean = relative(probs, weight)
-        return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
-
-    (a, mean), (b, other) = rows(pool), rows(val)
+    (a, mean), (b, other) = (_weighted_rows(probs, weight) for probs in (pool, val))
     out = pool.new_zeros(len(pool))
-    ops.information(*map(view, (a @ b.T, (other / len(val)).flatten(), mean, out)))
+    passed = a @ b.T, (other / len(val)).flatten(), mean, out
+    _ops(pool).information(*map(_view(pool), passed))
     return out
+
+
+def _weighted_rows(
+    probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"]
+) -> tuple[Float[Tensor, "r t"], Float[Tensor, "n c"]]:
+    found, mean = relative(probs, weight)
+    return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
 
 
 def root(gram: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
@@ -147,11 +150,10 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
     """Whether no value is negative and the last axis sums to one; false for NaN."""
     ops, view = _ops(probs), _view(probs)
     workers = 1 if ops is elementwise else torch.get_num_threads()
-
-    def check(share: Tensor) -> bool:
-        return bool(ops.are_probabilities(view(share), tolerance))
-
-    return all(_on_threads(check, probs.contiguous().chunk(workers), workers))
+    shares = map(view, probs.contiguous().chunk(workers))
+    return all(
+        _on_threads(lambda share: ops.are_probabilities(share, tolerance), [*shares], workers)
+    )
 
 
 class _Block:
@@ -198,49 +200,62 @@ def _sweep(
     Compiled functions take NumPy views, made once: every torch call gives up the GIL, and taking
     it back costs two threads more than the arithmetic between.
     """
-    n, t, c = pool.shape
-    view = _view(pool)
-    scores = pool.new_zeros(n)
-    points_seen, scores_seen = view(pool), view(scores)
-    extras_seen = [tuple(map(view, block.extra)) for block in blocks]
-    local = threading.local()
-
-    def buffers(size: int) -> tuple[Any, ...]:
-        # Kept from tile to tile: fresh pages for each would cost a tenth of the time.
-        if getattr(local, "size", None) != size:
-            factor, mean = pool.new_empty(size * rows, t), pool.new_empty(size, c)
-            u = {k: pool.new_empty(size * rows, k) for k in {b.width for b in blocks} if k}
-            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
-            local.size, local.buffers = size, (factor, view(factor), view(mean), u, u_seen)
-        return local.buffers
-
-    def score(start: int) -> None:
-        tile = slice(start, min(start + tiles.points, n))
-        factor, factor_seen, mean, u, u_seen = buffers(tile.stop - start)
-        prepare(points_seen[tile], factor_seen, mean)
-        for block, extra in zip(blocks, extras_seen, strict=True):
-            if block.columns is not None:
-                torch.mm(factor, block.columns, out=u[block.width])
-            reduce(u_seen[block.width], *extra, mean, scores_seen[tile])
-
-    _on_threads(score, range(0, n, tiles.points), tiles.workers)
+    n, view, scores = len(pool), _view(pool), pool.new_zeros(len(pool))
+    seen = view(pool), view(scores), [(block, [*map(view, block.extra)]) for block in blocks]
+    score = partial(_score_tile, _Buffers(pool, blocks, rows), prepare, reduce, *seen)
+    starts = range(0, n, tiles.points)
+    _on_threads(score, [slice(i, min(i + tiles.points, n)) for i in starts], tiles.workers)
     return scores
+
+
+class _Buffers(threading.local):
+    """A thread's own, kept from tile to tile: fresh pages for each would cost a tenth of the time.
+
+    For ``size`` points: their rows, again as `_view` sees them, their means, then the products with
+    blocks of each width, and again as seen.
+    """
+
+    def __init__(self, pool: Float[Tensor, "n t c"], blocks: Sequence[_Block], rows: int) -> None:
+        self.pool, self.rows, self.size = pool, rows, 0
+        self.widths = {block.width for block in blocks if block.width}
+
+    def of(self, size: int) -> tuple[Any, ...]:
+        if self.size != size:
+            (_, t, c), view, new = self.pool.shape, _view(self.pool), self.pool.new_empty
+            factor, mean = new(size * self.rows, t), new(size, c)
+            u = {k: new(size * self.rows, k) for k in self.widths}
+            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
+            self.size, self.kept = size, (factor, view(factor), view(mean), u, u_seen)
+        return self.kept
+
+
+def _score_tile(
+    buffers: _Buffers,
+    prepare: Callable[..., None],
+    reduce: Callable[..., None],
+    points: Any,
+    scores: Any,
+    blocks: Any,
+    tile: slice,
+) -> None:
+    factor, factor_seen, mean, u, u_seen = buffers.of(tile.stop - tile.start)
+    prepare(points[tile], factor_seen, mean)
+    for block, extra in blocks:
+        if block.columns is not None:
+            torch.mm(factor, block.columns, out=u[block.width])
+        reduce(u_seen[block.width], *extra, mean, scores[tile])
 
 
 def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> list[Y]:
     """Map on threads that use one core each and take the next item when they are done."""
     results: dict[int, Y] = {}
     todo = iter(list(enumerate(items)))
-
-    def loop() -> None:
-        for position, item in todo:
-            results[position] = work(item)
-
     with full_precision():
         if workers == 1:
-            loop()
+            _work_off(todo, work, results)
         else:
-            running = [one_core_each(workers).submit(loop) for _ in range(workers)]
+            threads = one_core_each(workers)
+            running = [threads.submit(_work_off, todo, work, results) for _ in range(workers)]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
@@ -250,6 +265,11 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
             for done in running:
                 done.result()
     return [results[position] for position in range(len(items))]
+
+
+def _work_off(todo: Iterator[tuple[int, X]], work: Callable[[X], Y], results: dict[int, Y]) -> None:
+    for position, item in todo:
+        results[position] = work(item)
 
 
 @functools.cache
@@ -330,22 +350,22 @@ class _Switch(NamedTuple):
     full: Any
 
 
+def _switch(owner: Any, name: str, full: Any) -> _Switch:
+    return _Switch(partial(getattr, owner, name), partial(setattr, owner, name), full)
+
+
 def _switches() -> list[_Switch]:
     """What decides on the precision of float32 products and convolutions."""
     backends: Any = torch.backends
-
-    def switch(owner: Any, name: str, full: Any) -> _Switch:
-        return _Switch(partial(getattr, owner, name), partial(setattr, owner, name), full)
-
     matmul = _Switch(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
     )
-    convolution = switch(backends.cudnn, "allow_tf32", False)
+    convolution = _switch(backends.cudnn, "allow_tf32", False)
     try:
         matmul.read(), convolution.read()
     except RuntimeError:  # set by newer switches (torch 2.9), which these cannot read
         owners = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv
-        return [switch(owner, "fp32_precision", "ieee") for owner in owners]
+        return [_switch(owner, "fp32_precision", "ieee") for owner in owners]
     return [matmul, convolution]
 
 

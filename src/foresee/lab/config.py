@@ -5,7 +5,7 @@
     [sizes]                        of the sets and rounds: see `Experiment`
     [model]                        network or posterior, built in or file.py:function, and draws
     [recipe]                       of a network: see `Recipe`
-    [run]                          settings, methods and seeds
+    [run]                          settings, methods, seeds, and noise in the pool
 
 Paths are relative to the file.
 """
@@ -23,9 +23,10 @@ import msgspec
 
 from foresee.errors import InputError
 from foresee.lab import methods, own, paper
-from foresee.lab.experiment import Experiment, Network, Own, Setting
+from foresee.lab.experiment import Experiment, Network, Own, Setting, noisy
 from foresee.recipe import Recipe
 
+_MAY_BE_ZERO = ("size", "targets", "pool_noise")
 _KINDS = {".npz": "npz", ".parquet": "parquet", ".csv": "csv"}
 
 
@@ -68,11 +69,15 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class RunSection:
-    """[run]: one experiment for each setting, with these methods, and seeds from 0."""
+    """[run]: one experiment for each setting, with these methods, and seeds from 0.
+
+    ``pool_noise`` is the share of the pool that is scrambled; see `noisy`.
+    """
 
     settings: tuple[str, ...] = ("noshift",)
     methods: tuple[str, ...] = ("default", "mell", "random")
     seeds: int = 3
+    pool_noise: float = 0.0
 
 
 _SECTIONS: dict[str, Any] = {
@@ -167,6 +172,10 @@ def read(
         data = own.read(name, mine, given.size, place, cache, advance)
     _check_data(lines, given, data, sections["model"])
     whole = _whole(name, data, mine, sections)
+    try:
+        whole = noisy(whole, run.pool_noise)
+    except InputError as error:  # which begins with the name of the value
+        lines.refuse(f"run.{error}", "run", "pool_noise")
     experiments = tuple(_experiment(lines, whole, setting, data) for setting in settings)
     with lines.at("model"):
         load = partial(_load, path.parent)
@@ -235,7 +244,7 @@ def _section(lines: Lines, section: str, kind: Any, values: Mapping[str, Any]) -
             given[key] = msgspec.convert([value] if one else value, cast(Any, parts[key].type))
         except (TypeError, ValueError) as error:
             lines.refuse(f"{section}.{key}: {error}", section, key)
-        if isinstance(value, int) and value < (0 if key in ("size", "targets") else 1):
+        if isinstance(value, int) and value < (0 if key in _MAY_BE_ZERO else 1):
             lines.refuse(f"{section}.{key} must be positive, got {value}", section, key)
     for key, part in parts.items():
         if key not in given and part.default is MISSING:

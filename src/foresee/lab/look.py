@@ -80,6 +80,7 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
         _line("settings", ["noshift"], 'or "shift", "narrow", each with what [data] says of it'),
         _line("methods", ["default", "mell", "random"], 'also "paper", "all" or file.py:function'),
         _line("seeds", 3, "trials of each method"),
+        *_noise(found.kind == "images"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -183,6 +184,11 @@ def _settings(images: bool, first: str) -> list[str]:
         ),
     )
     return [f"# {_line_moved(line)}" for line in lines]
+
+
+def _noise(images: bool) -> list[str]:
+    line = _line("pool_noise", 0.2, "that share of the pool is scrambled, as if it were useless")
+    return [f"# {_line_moved(line)}"] if images else []
 
 
 def _line_moved(line: str) -> str:

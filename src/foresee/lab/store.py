@@ -35,6 +35,35 @@ PLAN = "plan.json"
 _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as long as it runs
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
+# What the default was when headers had no values of it, whatever it is now.
+_FIRST_DEFAULT = {
+    "few_draws": 20,
+    "candidates": 4000,
+    "candidates_each": 10,
+    "with_draws": {
+        "type": "GreedyConditioning",
+        "candidates": None,
+        "targets": 1000,
+        "classes": 16,
+        "noise": None,
+        "draws": None,
+    },
+    "with_embeddings": {
+        "type": "MaxHerding",
+        "candidates": None,
+        "targets": 1000,
+        "cover": "target",
+        "bandwidth": 1.0,
+    },
+    "with_points": {
+        "type": "TopK",
+        "score": "foresee.scores.entropy",
+        "candidates": None,
+        "targets": None,
+        "point": True,
+        "chunk": 64 << 20,
+    },
+}
 _BEGIN = b'{"kind": "header", "format": '
 _MISFITS = (KeyError, TypeError, ValueError, RecursionError)
 
@@ -300,8 +329,8 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Reco
     done: tuple[Round, ...] = ()
     if len(found.values) > 1:
         trial = _trial(path, found.values)
-        if trial.header["hash"] != digest:
-            old = {key: trial.header[key] for key in config}
+        old = _stated({key: trial.header[key] for key in config})
+        if _digest(old) != digest:
             raise InputError(
                 f"{path} was begun with another configuration, and rounds of two must not mix:\n"
                 f"{_listed(old, config)}\nrun with the old values, choose another --out, or "
@@ -454,6 +483,15 @@ def _moved(values: dict[str, Any]) -> dict[str, Any]:
         case {"own": {"target_classes": target, **own}, **others}:
             return {**values, "experiment": {**others, "own": own, "target": target}}
     return values
+
+
+def _stated(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with the values of its default, which older headers left unsaid."""
+    match config["method"]:
+        case {"strategy": {"type": "Default", **values}, **others} if not values:
+            strategy = {"type": "Default", **_FIRST_DEFAULT}
+            return {**config, "method": {**others, "strategy": strategy}}
+    return config
 
 
 def _digest(config: dict[str, Any]) -> str:

@@ -18,10 +18,12 @@ from foresee.strategies.herding import MaxHerding, herd
 from foresee.strategies.topk import TopK
 from foresee.types import Strategy, View, more_draws
 
-# Draws, below which they tell less about a batch than embeddings do.
-FEW_DRAWS = 20
-# Points that a batch is chosen from, at least, and for each of its points; targets that it sees.
-CANDIDATES, CANDIDATES_EACH, TARGETS = 4000, 10, 1000
+# Points that a batch is chosen from, at least, and targets that it sees.
+CANDIDATES, TARGETS = 4000, 1000
+
+_WITH_DRAWS = GreedyConditioning(targets=TARGETS)
+_WITH_EMBEDDINGS = MaxHerding(targets=TARGETS, cover="target")
+_WITH_POINTS = TopK(entropy, point=True)
 
 
 def default_strategy(view: View, size: int) -> Strategy:
@@ -46,15 +48,7 @@ def default_strategy(view: View, size: int) -> Strategy:
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=5), 3)
     MaxHerding(candidates=None, targets=1000, cover='target', bandwidth=1.0)
     """
-    posterior: Any = view.posterior
-    if posterior is None:
-        return ColdStart()
-    draws = _shape(more_draws(posterior, FEW_DRAWS), "predict", view)[1]
-    enough = max(CANDIDATES, CANDIDATES_EACH * size)
-    candidates = enough if enough < len(view.pool) else None
-    if draws < FEW_DRAWS and _shape(posterior, "embed", view)[1]:
-        return MaxHerding(candidates, TARGETS, cover="target")
-    return GreedyConditioning(candidates, TARGETS) if draws else TopK(entropy, point=True)
+    return Default().choice(view, size)
 
 
 def _shape(posterior: Any, method: str, view: View) -> tuple[int, ...]:
@@ -95,7 +89,17 @@ def _raw(name: str, inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class Default:
-    """The strategy that `default_strategy` chooses for each batch.
+    """The strategy that `default_strategy` chooses for each batch, by these values.
+
+    `foresee run` keeps them with its rounds, so that those of another default never mix with them.
+
+    Args:
+        few_draws: below so many, draws tell less about a batch than embeddings do.
+        candidates: points of the pool that a batch is chosen from, at least,
+        candidates_each: and for each of its points.
+        with_draws: what is taken where there are draws enough, or no embeddings,
+        with_embeddings: where draws are few,
+        with_points: and where there are the model's own predictions alone.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40, t=50)
@@ -103,9 +107,34 @@ class Default:
     array([18, 38, 17])
     """
 
+    few_draws: int = 20
+    candidates: int = CANDIDATES
+    candidates_each: int = 10
+    with_draws: GreedyConditioning = _WITH_DRAWS
+    with_embeddings: MaxHerding = _WITH_EMBEDDINGS
+    with_points: TopK = _WITH_POINTS
+
+    def __post_init__(self) -> None:
+        for name in ("few_draws", "candidates", "candidates_each"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
+
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
         if view.val is None:
             view = replace(view, val=view.pool)
-        return default_strategy(view, size)(view, size, rng)
+        return self.choice(view, size)(view, size, rng)
+
+    def choice(self, view: View, size: int) -> Strategy:
+        """Choose how to choose a batch; see `default_strategy`."""
+        posterior: Any = view.posterior
+        if posterior is None:
+            return ColdStart()
+        draws = _shape(more_draws(posterior, self.few_draws), "predict", view)[1]
+        enough = max(self.candidates, self.candidates_each * size)
+        candidates = enough if enough < len(view.pool) else None
+        if draws < self.few_draws and _shape(posterior, "embed", view)[1]:
+            return replace(self.with_embeddings, candidates=candidates)
+        return replace(self.with_draws, candidates=candidates) if draws else self.with_points

@@ -25,9 +25,10 @@ axis leaves scores as they are and the first row of E_i zero, so that row is lef
 
     E_j ← E_j − E_0 √p̄_j / (1 + √p̄_0),  j = 1 … k         E_i [k t] of the code
 
-The other labels follow by what they share with the new one, X = E K and Y = E W S K [k k]:
+The other labels follow by what they share with the new one,
 
-    M ← M − X Xᵀ,  H ← H − X Yᵀ − Y Xᵀ + X (KᵀSK) Xᵀ
+    X [k k] = E K,  Y [k k] = E (W S K − K (KᵀSK) / 2)
+    M ← M − X Xᵀ,  H ← H − X Yᵀ − Y Xᵀ
 
 for k²·t operations each, where M and H from W itself, a survey, take k·t².
 
@@ -66,7 +67,7 @@ TAKEN = -1.0
 
 _MARGIN = 1.001  # more than the rounding of a score in float32
 _SAME = 1.00001  # what one label may score by two products
-_AXES = 256  # of the draws, whose products with all later ones are computed at once
+_AXES = 128  # of the draws, whose products with all later ones are computed at once
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 
 
@@ -126,12 +127,44 @@ def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, n, size)]
 
 
+class Known:
+    """A batch of labels: W = V − BᵀB, by V [t t] for the first of them and Kᵀ [k t] of each other.
+
+    As long as B is small, to pass over it is faster than to bring a whole matrix up to date. In
+    float64. ``size`` is how many rows B has; V is None as long as it is I.
+    """
+
+    def __init__(self, S: Float[Tensor, "t t"], V: Float[Tensor, "t t"] | None = None) -> None:
+        self.V, self.size = V, 0
+        self._space = S.new_empty(len(S) // 2, len(S))
+
+    def times(self, A: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
+        """A W."""
+        B = self._space[: self.size]
+        return (A if self.V is None else A @ self.V) - (A @ B.T) @ B
+
+    def matrix(self) -> Float[Tensor, "t t"]:
+        """W."""
+        B = self._space[: self.size]
+        return (_identity(B) if self.V is None else self.V) - B.T @ B
+
+    def make_room(self, rows: int) -> None:
+        """Let B grow by so many rows."""
+        if self.size + rows > len(self._space):
+            self.V, self.size = self.matrix(), 0
+            self._space = self._space.new_empty(max(rows, len(self._space)), len(self.V))
+
+    def add(self, K: Float[Tensor, "t k"]) -> None:
+        """Add a label; there must be room."""
+        self._space[self.size : self.size + K.shape[1]] = K.T
+        self.size += K.shape[1]
+
+
 class Change(NamedTuple):
-    """What a label changes once it is in the batch: K, W S K by the W before, and KᵀSK."""
+    """What a label changes once it is in the batch: K, and W S K − K (KᵀSK) / 2 by the W before."""
 
     K: Float[Tensor, "t k"]
-    WSK: Float[Tensor, "t k"]
-    KSK: Float[Tensor, "k k"]
+    Z: Float[Tensor, "t k"]
 
 
 class Labels:
@@ -152,40 +185,42 @@ class Labels:
         parts = _parts(n, self.E[0].numel(), self.E)
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
-    def change(
-        self, which: Int[Tensor, "1"], W: Float[Tensor, "t t"], since: Sequence[Change] = ()
-    ) -> Change:
-        """What this label changes, with these changes since W. In float64."""
+    def change(self, which: Int[Tensor, "1"], known: Known) -> Change:
+        """What this label changes, given a batch. In float64."""
         E = self.E[which][0].double()  # [k t]
-        B = torch.cat([W[:, :0], *(change.K for change in since)], 1)  # now W is W − B Bᵀ
-        EW = E @ W - (E @ B) @ B.T  # [k t]
+        EW = known.times(E)  # [k t]
         M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
-        K = torch.linalg.solve_triangular(L, EW, upper=False).T  # [t k]
-        SK = self.S @ K  # [t k]
-        return Change(K, W @ SK - B @ (B.T @ SK), K.T @ SK)
+        K = torch.linalg.solve_triangular(L, EW, upper=False)  # Kᵀ [k t]
+        KS = K @ self.S  # [k t]
+        Z = known.times(KS) - (KS @ K.T / 2) @ K  # [k t]
+        return Change(K.T, Z.T)
 
     def survey(
         self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
     ) -> "Survey":
         """All labels, given a batch that leaves W and has taken some; None: given nothing."""
-        n, unknown = len(self.E), torch.eye(len(self.S)).to(self.S)
+        n = len(self.E)
         if W is None or taken is None:
-            W, taken = unknown, torch.zeros(n, dtype=torch.bool, device=self.E.device)
+            taken = torch.zeros(n, dtype=torch.bool, device=self.E.device)
             H, M = self._between(self.S), self.M_at_first.expand(n, -1, -1).clone()
         else:
-            H, M = self._between(W @ self.S @ W), self.M_at_first - self._between(unknown - W)
+            H = self._between(W @ self.S @ W)
+            M = self.M_at_first - self._between(_identity(W) - W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
-        return Survey(self.E, H, M, R, W, taken.clone())
+        return Survey(self.E, H, M, R, Known(self.S, W), taken.clone())
 
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n k k"]:
-        """E A Eᵀ."""
+        """E A Eᵀ, A symmetric: with U + Uᵀ = A a triangle has half of the products."""
         k, t = self.E.shape[1:]
-        A = A.to(self.E)
+        U = (A.triu() - A.diag().diag() / 2).to(self.E)
 
         def product(part: slice) -> Tensor:
             E = self.E[part]  # [l k t]
-            return (E.view(-1, t) @ A).view(-1, k, t) @ E.mT  # [l k k]
+            ends = [(axis, min(axis + _AXES, t)) for axis in range(0, t, _AXES)]
+            EU = torch.cat([E.view(-1, t)[:, :b] @ U[:b, a:b] for a, b in ends], 1)
+            half = EU.view(-1, k, t) @ E.mT  # [l k k]
+            return half + half.mT
 
         return torch.cat(self.map(product, len(self.E)))
 
@@ -201,51 +236,77 @@ class Labels:
 
 @dataclass
 class Survey:
-    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, and who is in the batch.
-
-    W is that before a run of picks.
-    """
+    """Labels given a batch: M, H, R = M⁻¹ as it was some picks ago, and who is in the batch."""
 
     E: Float[Tensor, "n k t"]
     H: Float[Tensor, "n k k"]
     M: Float[Tensor, "n k k"]
     R: Float[Tensor, "n k k"]
-    W: Float[Tensor, "t t"]
+    known: Known
     taken: Bool[Tensor, "n"]
 
     def some(self, which: Tensor | slice) -> "Survey":
         """Those at these positions, to be followed apart from the others."""
         H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
-        return Survey(self.E[which], H, M, R, self.W, taken)
+        return Survey(self.E[which], H, M, R, self.known, taken)
 
     def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
         """Add a label to the batch: one of these, or (None) another."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
-        self._follow(self._shared([change])[:, :, 0], change.KSK)
+        self._follow(self._shared([change]))
 
     def add_while_best(
-        self, picks: Int[Tensor, "s"], scores: Float[Tensor, "s"], changes: Sequence[Change]
+        self,
+        picks: Int[Tensor, "s"],
+        scores: Float[Tensor, "s"],
+        changes: Sequence[Change],
+        block: Int[Tensor, "l"],
     ) -> int:
-        """Add labels up to the first, but for the very first, that another one beats; how many."""
-        for step, shared in enumerate(self._shared(changes).unbind(2)):
-            if step and (self.scores(scores[step]) > scores[step] * _SAME).any():
-                return step
-            self._follow(shared, changes[step].KSK)
-            self.taken.index_fill_(0, picks[step : step + 1], True)
-        return len(changes)
+        """Add labels, each the best of a block, up to the first that another one beats; how many.
+
+        That of the very first step is the best of all.
+        """
+        shared = self._shared(changes)
+        outside = (~self.taken).index_fill(0, block, False)
+        reach = (self._most(shared) >= scores)[:, 1:].any(1)
+        which = (reach & outside).nonzero()[:, 0]
+        rivals, theirs, kept = self.some(which), shared[which], len(changes)
+        for step in range(1, len(changes) if len(which) else 0):
+            rivals._follow(theirs[:, :, step - 1 : step])
+            if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
+                kept = step
+                break
+        for part in _parts(len(shared), shared[0].numel(), shared):
+            self._follow(shared[part, :, :kept], part)
+        self.taken.index_fill_(0, picks[:kept], True)
+        return kept
+
+    def _most(self, shared: Float[Tensor, "n k s 2 k"]) -> Float[Tensor, "n s"]:
+        """Bounds of the scores before each of these labels is added to the batch."""
+        n, k, s = shared.shape[:3]
+        falls, rise = shared.new_zeros(2, n, s).unbind(0)  # of tr(R H), and of g
+        for part in _parts(n, shared[0].numel(), shared):
+            X, Y = shared[part].unbind(3)  # [l k s k] both
+            RX = (self.R[part] @ X.flatten(2)).view_as(X)
+            falls[part], rise[part] = 2 * (RX * Y).sum((1, 3)), (RX * X).sum((1, 3))
+        at_first = _trace(self.R, self.H)[:, None]  # [n 1]
+        least = at_first - falls.cumsum(1) + falls  # [n s]
+        room = 1 - k + _trace(self.R, self.M)[:, None] - rise.cumsum(1) + rise  # 1 − g
+        most = _MARGIN * (least + (_SAME - 1) * at_first) / room.clamp_max(1)
+        return torch.where(room > 0, most, torch.inf)
 
     def _shared(self, changes: Sequence[Change]) -> Float[Tensor, "n k s 2 k"]:
-        """X = E K and Y = E W S K for every change."""
+        """X and Y for every change."""
         n, k, t = self.E.shape
-        factors = torch.cat([factor for change in changes for factor in change[:2]], 1)  # [t 2k·s]
+        factors = torch.cat([factor for change in changes for factor in change], 1)  # [t 2k·s]
         return (self.E.view(-1, t) @ factors.to(self.E)).view(n, k, -1, 2, k)
 
-    def _follow(self, shared: Float[Tensor, "n k 2 k"], KSK: Float[Tensor, "k k"]) -> None:
-        X, Y = shared.unbind(2)  # [n k k] both
-        half = X @ (Y - X @ (KSK / 2).to(Y)).mT  # [n k k]
-        self.H -= half + half.mT
-        self.M -= X @ X.mT
+    def _follow(self, shared: Float[Tensor, "l k s 2 k"], part: slice = slice(None)) -> None:
+        X, Y = (factor.flatten(2) for factor in shared.unbind(3))  # [l k s·k] both
+        half = X @ Y.mT  # [l k k]
+        self.H[part] -= half + half.mT
+        self.M[part] -= X @ X.mT
 
     def least(self) -> Float[Tensor, "n"]:
         """tr(R H): the scores or, where R is old, less."""
@@ -266,6 +327,11 @@ class Survey:
         self.R[which] = _inverse(self.M[which])
         scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
         return scores.masked_fill_(self.taken, TAKEN)
+
+
+def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:
+    """I, made where the other is: nobody waits for a copy."""
+    return torch.eye(like.shape[1], dtype=like.dtype, device=like.device)
 
 
 def _inverse(M: Float[Tensor, "l k k"]) -> Float[Tensor, "l k k"]:

@@ -20,7 +20,7 @@ one before some picks and one after. Hence the plan:
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,8 +67,8 @@ class GreedyConditioning:
 
     Args:
         candidates: size of a random subset of the pool to choose from; None: all. Time and memory
-            grow with it: 80 picks by 1000 draws, c = 10, take about a second of one core among 800
-            and four among 4000, which time allows; on an H200 0.07 s among 4000, 0.13 s among
+            grow with it: 80 picks by 1000 draws, c = 10, take 0.8 seconds of one core among 800
+            and three among 4000, which time allows; on an H200 0.07 s among 4000, 0.13 s among
             25 000, and 2500 picks of these 3 s: there, take all.
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
@@ -187,9 +187,10 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
     first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
     survey = labels.survey()
     for pick in first[:, None]:
-        change = labels.change(pick, survey.W)
+        survey.known.make_room(k)
+        change = labels.change(pick, survey.known)
+        survey.known.add(change.K)
         survey.add(change, pick)
-        survey.W = _after([change], survey.W)
     if labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t:
         return _follow_all(labels, size, first, survey)
     picks, threads = first.tolist(), torch.get_num_threads()
@@ -213,35 +214,36 @@ def _follow_all(
         if labels.E.is_cuda or labels.E.numel() <= _CACHED:
             run = _run(labels, survey, steps)
         else:  # memory is slow: pick among some, then see in one pass if another was better
-            block = survey.scores().topk(min(n, max(64, n // 8))).indices.sort().values  # [k]
+            block = survey.scores().topk(min(n, max(64, n // 12))).indices.sort().values  # [k]
             run = _run(labels, survey.some(block), steps, block)
-            kept = survey.add_while_best(*run)
+            kept = survey.add_while_best(*run, block)
+            survey.known.size -= k * (steps - kept)
             run = _Run(run.picks[:kept], run.scores[:kept], run.changes[:kept])
-        survey.W = _after(run.changes, survey.W)
         runs.append(run.picks)
         left -= len(run.picks)
         best = run.scores[0] if best is None else best
         if bool(run.scores[-1] < _FALL * best):
-            survey, best = labels.survey(survey.W, survey.taken), None
+            survey, best = labels.survey(survey.known.matrix(), survey.taken), None
     return torch.cat(runs).cpu().numpy()
 
 
 def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> Iterator[int]:
     """Run after run, as in the plan above; yields how many picks of a run were kept."""
-    n = len(labels.E)
+    n, k = labels.E.shape[:2]
     steps = 8
     while len(picks) < size:
         steps = min(steps, size - len(picks), BLOCK)
         block = now.scores().topk(min(BLOCK, n - len(picks))).indices.sort().values  # [k]
         run = _run(labels, now.some(block), steps, block)
-        later = labels.survey(_after(run.changes, now.W), now.taken)
+        later = labels.survey(now.known.matrix(), now.taken)
         rivals = labels.most(now, later, run.changes) > run.scores.min()  # [n]
         rivals[block] = False
         rivals &= ~now.taken
         followed = int(rivals.sum())
         kept = _unbeaten(labels, now.some(rivals.nonzero()[:, 0]), run) if followed else steps
         if kept < steps:
-            later = labels.survey(_after(run.changes[:kept], now.W), now.taken)
+            now.known.size -= k * (steps - kept)
+            later = labels.survey(now.known.matrix(), now.taken)
         now = later
         now.taken[run.picks[:kept]] = True
         picks += run.picks[:kept].tolist()
@@ -251,12 +253,6 @@ def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> It
         elif followed * steps < 3 * n:
             steps = min(STEPS, 2 * steps)
         yield kept
-
-
-def _after(changes: Sequence[Change], W: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
-    """W once these labels are in the batch."""
-    K = torch.cat([change.K for change in changes], 1)
-    return W - K @ K.T
 
 
 class _Run(NamedTuple):
@@ -270,11 +266,13 @@ class _Run(NamedTuple):
 def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | None = None) -> _Run:
     """Pick the best label of a survey, ``steps`` times; the survey is of all, or of a block."""
     picks, scores, changes = list[Tensor](), list[Tensor](), list[Change]()
+    survey.known.make_room(steps * labels.E.shape[1])
     for _ in range(steps):
         score, pick = survey.scores().max(0, keepdim=True)  # [1] both; of equals the first
         scores.append(score)
         picks.append(pick if block is None else block[pick])
-        changes.append(labels.change(picks[-1], survey.W, changes))
+        changes.append(labels.change(picks[-1], survey.known))
+        survey.known.add(changes[-1].K)
         survey.add(changes[-1], pick)
     return _Run(torch.cat(picks), torch.cat(scores), changes)
 

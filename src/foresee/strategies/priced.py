@@ -82,8 +82,9 @@ def _select(labels: Labels, costs: Float[Tensor, "n"], size: int) -> NDArray[np.
     everybody = costs.new_zeros(1)  # a bound that all reach
     for _ in range(size):
         pick = (survey.scores(everybody) / costs).argmax(0, keepdim=True)
-        change = labels.change(pick, survey.W)
+        survey.known.make_room(labels.E.shape[1])
+        change = labels.change(pick, survey.known)
+        survey.known.add(change.K)
         survey.add(change, pick)
-        survey.W = survey.W - change.K @ change.K.T
         picks.append(pick)
     return torch.cat(picks).cpu().numpy()
