@@ -21,7 +21,8 @@ from foresee.errors import InputError
 from foresee.label.items import Items
 from foresee.learner import record
 from foresee.learner.desk import Desk
-from foresee.learner.record import Answer, Batch, Event, Id
+from foresee.learner.record import Answer, Batch, Id
+from foresee.learner.written import Event
 
 COLUMNS = ("id", "label", "time", "who")
 # Seconds after which what is in the hands of somebody who is gone is for others.
