@@ -79,6 +79,7 @@ STRANGE = [
     (datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin")), datetime(2026, 1, 1, tzinfo=UTC)),
     ((1, Animal.CAT), (1, Animal.DOG)),
     (frozenset(Animal), frozenset([Animal.CAT])),
+    (datetime(2026, 1, 1, fold=1), datetime(2026, 1, 2, fold=1)),
     (int, str),
     (range(3), range(4)),
 ]
