@@ -104,6 +104,8 @@ def test_undo_takes_the_row_out_and_gives_the_item_back(site):
         assert [item["item"] for item in found.json()["items"]] == [two]
     assert site.rows() == [(name(site, one), "cat", "ann")]
     assert site.person("bob").undo(one).status_code == 409  # it is not his
+    assert site.book.desk.state.out[name(site, two)] == ann.tab
+    assert two in [item["item"] for item in ann.next()]  # after a reload too
     ann.label(two, "cat")
     assert site.rows()[1] == (name(site, two), "cat", "ann")
 

@@ -27,7 +27,7 @@ def run(*words):
         (["--ids", "name"], "--inputs and --ids are columns"),
         (["--import", "nowhere.csv"], "--import nowhere.csv cannot be read"),
         (["--target", "nowhere"], "there is no file nowhere"),
-        (["--model", "nowhere.py:build"], "--model must be the folder of a transformers model"),
+        (["--model", "nowhere.py:build"], "--model must be the folder of a transformers or"),
     ],
 )
 def test_what_cannot_be(folder, tmp_path, options, words):

@@ -67,6 +67,17 @@ def test_requests_are_counted(site):
     assert answers == [200, 200, 200, 429, 429]
 
 
+def test_a_new_cookie_is_no_new_start(site):
+    site.app._rates = guard.Buckets(3, 0.0)
+    stranger = site.stranger()
+    answers = [stranger.get("/live", headers={"Cookie": f"a={i}"}).status_code for i in range(5)]
+    assert answers == [401, 401, 401, 429, 429]
+    people = [site.stranger(), site.stranger()]
+    for i, person in enumerate(people):  # each of those who may come in is counted apart
+        person.cookies.update({f"foresee-{PORT}": TOKEN, "foresee-who": f"p{i}"})
+        assert [person.get("/live").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
 @pytest.mark.parametrize(
     "host",
     ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", f"192.168.0.9:{PORT}", ""],
@@ -160,9 +171,16 @@ def test_what_is_no_image_is_shown_as_broken(folder):
     (folder / "h-bomb.png").write_bytes(bomb())
     (folder / "i.svg").write_text("<svg/>")
     os.mkfifo(folder / "j-pipe.png")
+    (folder.parent / "elsewhere").mkdir()
+    Image.new("RGB", (5, 5)).save(folder.parent / "elsewhere" / "private.png")
+    (folder / "k-folder").symlink_to(folder.parent / "elsewhere")
+    (folder / "l-here").symlink_to(folder)
+    (folder / "m-itself.png").symlink_to("m-itself.png")
     found = Site(folder)
     ids = found.book.items.pool.ids
     assert "i.svg" not in ids
+    assert {"k-folder", "l-here", "m-itself.png"} <= set(ids)
+    assert not any("private" in name or name.startswith("l-here/") for name in ids)
     client = found.person().client
     for number, name in enumerate(ids):
         answer = client.get(f"/image/{found.book.items.edition}/{number}")

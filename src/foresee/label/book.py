@@ -108,15 +108,29 @@ class Book:
                 return self._rewrite()
             return self._append({(name, who): (label, at) for name, label in told.items()})
 
-    def untell(self, numbers: Sequence[int], *, who: str, key: str) -> None:
-        """Take back somebody's last answer to each item, in both files."""
+    def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
+        """Take back somebody's last answer to each item, in both files.
+
+        What has no other answer is in the hands of the tab again.
+        """
         names = [self.items.id(number) for number in numbers]
         with self.lock:
             before = len(self.desk.events)
             self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
             if len(self.desk.events) == before:
-                return self._catch_up()
-            return self._rewrite()
+                self._catch_up()
+                return
+            self._rewrite()
+            again = [name for name in names if name in self.desk.state.out]
+            if again:
+                self.desk.happen(kind="take", ids=again, who=tab)
+
+    def hold(self, names: Sequence[Id]) -> None:
+        """Let target items be held out, so that they can be told."""
+        with self.desk.lock:
+            ids, seen = tuple(names), self.desk.state.changes
+            batch = Batch(ids, (None,) * len(ids), held=ids, size=len(ids), seen=seen)
+            self.desk.hand_out(batch)
 
     def take(self, tab: str, size: int) -> list[Id]:
         """Ids that are in the hands of a tab, filled up when half of them are answered."""

@@ -158,7 +158,7 @@ class Page:
     def undo(self, request: Request, body: Undo) -> dict[str, Any]:
         """Take an answer back."""
         who = self._ready(request, body.edition)
-        self.book.untell(body.items, who=who, key=body.key)
+        self.book.untell(body.items, who=who, key=body.key, tab=body.tab)
         back = [self._show(self.items.id(number)) for number in body.items]
         return {"items": back, "live": self._live(request)}
 
