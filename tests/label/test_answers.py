@@ -177,8 +177,11 @@ def test_what_a_closed_tab_held_is_for_others(site, monkeypatch):
     assert not held & {item["item"] for item in bob.next(48)}
     ann.post("/leave", tab=ann.tab)
     assert held <= {item["item"] for item in bob.next(48)}
+    for i in range(20):  # tabs that come and go
+        site.person("cem", f"tab-number-{i}").next(1)
     monkeypatch.setattr("foresee.label.book.LEASE", -1.0)  # bob has gone away without a word
     assert held <= {item["item"] for item in ann.next(48)}
+    assert len(site.book._seen) <= 1
 
 
 def test_a_restart_goes_on_where_it_was(site):

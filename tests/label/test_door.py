@@ -1,9 +1,12 @@
 """What strangers try: every one of these must come to nothing."""
 
+import asyncio
 import io
 import json
 import os
+import threading
 
+import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
@@ -11,6 +14,7 @@ from visitors import HERE, PORT, TOKEN, Site
 
 from foresee import InputError
 from foresee.label import guard, serve
+from foresee.label.items import Items
 from foresee.label.server import BODY
 
 ROUTES = {
@@ -58,6 +62,12 @@ def test_wrong_tokens_are_counted(site):
     answers = [stranger.get(f"/?token=guess{i}").status_code for i in range(guard.TRIES + 5)]
     assert answers[0] == 401
     assert answers[-1] == 429
+    assert stranger.get(f"/?token={TOKEN}").status_code == 429  # or one more guess would be free
+
+
+def test_right_tokens_are_not_counted(site):
+    for _ in range(2 * guard.TRIES):
+        assert site.stranger().get(f"/?token={TOKEN}").status_code == 303
 
 
 def test_requests_are_counted(site):
@@ -219,6 +229,34 @@ def test_what_a_file_hides_does_not_go_out(site, folder):
     assert b"secret place" not in answer.content
 
 
+def test_images_that_take_long_keep_nobody_from_answering(site, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(Items, "picture", lambda *_: (go.wait(30), (b"", "image/png"))[1])
+    ann = site.person()
+    item = ann.next()[0]["item"]
+    src = f"/image/{site.book.items.edition}/{item}"
+    body = {"tab": ann.tab, "key": ann.key(), "edition": site.book.items.edition}
+    body |= {"items": [item], "label": "cat"}
+
+    async def play():
+        door = httpx2.ASGITransport(site.app)
+        async with httpx2.AsyncClient(
+            transport=door, base_url=HERE, cookies=ann.client.cookies, headers={"Origin": HERE}
+        ) as client:
+            waiting = [asyncio.create_task(client.get(src)) for _ in range(50)]
+            await asyncio.sleep(0.3)
+            assert not any(each.done() for each in waiting)
+            try:
+                told = await asyncio.wait_for(client.post("/label", json=body), 10)
+            finally:
+                go.set()
+            return told, await asyncio.gather(*waiting)
+
+    told, answers = asyncio.run(play())
+    assert told.status_code == 200
+    assert {answer.status_code for answer in answers} == {200}
+
+
 def test_bodies_are_small(site):
     ann = site.person()
     headers = {"Origin": HERE, "Content-Type": "application/json"}
@@ -303,7 +341,7 @@ def test_whatever_comes_no_answer_is_above_499(folder, token, monkeypatch):
         headers |= {} if origin is None else {"Origin": origin}
         try:
             answer = client.request(method, HERE + path, content=body, headers=headers)
-        except (UnicodeError, client_error()):
+        except (UnicodeError, httpx2.InvalidURL):
             return  # no client can send it
         assert answer.status_code < 500
         assert "top secret" not in answer.text
@@ -314,15 +352,8 @@ def test_whatever_comes_no_answer_is_above_499(folder, token, monkeypatch):
     site.book.close()
 
 
-def client_error():
-    import httpx2
-
-    return httpx2.InvalidURL
-
-
 def test_the_paths_that_only_a_raw_client_sends(site):
     """Starlette is given what a decoder made of the bytes: any text may be there."""
-    import asyncio
 
     async def ask(path, query=b"", host="127.0.0.1:8000"):
         sent = []

@@ -177,6 +177,19 @@ def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
     assert process.returncode == 0
 
 
+def test_files_in_the_folder_are_no_programs(texts, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.chdir(tmp_path)
+    for name in ("torch", "numpy", "queue"):
+        (tmp_path / f"{name}.py").write_text("open('was-run', 'w')")
+    process = started(Spec(texts))
+    process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
+    process.stdin.flush()
+    assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
+    process.communicate(timeout=20)
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):
     process = subprocess.Popen(
         [sys.executable, "-m", "foresee.label.work"],

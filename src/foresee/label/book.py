@@ -206,7 +206,8 @@ class Book:
     def _expire(self, tab: str) -> None:
         now = time.monotonic()
         self._seen[tab] = now
-        for holder in {by for by in self.desk.state.out.values() if by is not None}:
+        holders = {by for by in self.desk.state.out.values() if by is not None}
+        for holder in holders | self._seen.keys():
             if now - self._seen.setdefault(holder, now) > LEASE:
                 self.leave(holder)
 

@@ -58,6 +58,11 @@ class Buckets:
             self._left.popitem(last=False)
         return left >= 1
 
+    def give_back(self, who: str) -> None:
+        """Let the last time not count."""
+        left, then = self._left[who]
+        self._left[who] = left + 1, then
+
 
 class Guard:
     """Lets requests through to an application that have the token and come from its own page.
@@ -116,6 +121,7 @@ class Guard:
             return refuse(429, "too many wrong tokens", {"Retry-After": "60"})
         if not _same(tried, self.token):
             return refuse(401, "this is not the token that foresee label printed")
+        self._tries.give_back(client)
         response = RedirectResponse("/", 303)
         response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
         return response

@@ -19,7 +19,8 @@ from foresee.learner.record import Id
 
 _TEXT, _FIELDS = 20_000, 200  # characters of a text and values of a row that are shown
 _SMALL = 256  # pixels of the side below which an image is sent without loss
-_DECODERS = BoundedSemaphore(2)  # each may need the memory of the largest image
+DECODERS = 2  # images at once: each may need the memory of the largest
+_TURN = BoundedSemaphore(DECODERS)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Items:
         rows, place, path = self.find(number)
         if not Path(path).is_dir():
             raise InputError(f"item {number} is no image")
-        with _DECODERS:
+        with _TURN:
             pixels = images.read(images.inside(path, rows.rows[place]))
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
             image.thumbnail((side, side), Image.Resampling.BILINEAR)

@@ -322,7 +322,9 @@ function drawAccuracy(live) {
 
 function promised(live) {
   if (live.promise === null || !live.batch) {
-    return "Not known yet: labels of two classes are needed.";
+    const known = Object.values(live.counts).filter((count) => count).length;
+    return known > 1 ? "Not known yet: the model has to learn from the first labels."
+      : "Not known yet: labels of two classes are needed.";
   }
   const [n, gain] = live.batch;
   const all = live.promise;
