@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import pairwise
 
 import pytest
 from PIL import Image
@@ -190,6 +191,12 @@ def test_a_phone(browser, server):
         wait_for_next(page, skipped)
         page.locator("#mode").tap()
         page.wait_for_selector(".tile img")
+        page.set_viewport_size({"width": 390, "height": 300})  # too low for all of them
+        boxes = [tile.bounding_box() for tile in page.locator(".tile").all()]
+        tops = sorted({round(box["y"]) for box in boxes})
+        assert len(tops) > 1
+        assert min(b - a for a, b in pairwise(tops)) >= boxes[0]["height"]  # and none on another
+        page.set_viewport_size(PHONE["viewport"])
         names = [page.locator(".tile").nth(i).get_attribute("title") for i in range(2)]
         for i in range(2):
             page.locator(".tile").nth(i).tap()
