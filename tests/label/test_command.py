@@ -38,6 +38,24 @@ def test_what_cannot_be(folder, tmp_path, options, words):
     assert words in " ".join(found.output.split())
 
 
+def test_the_page_waits_for_no_model_to_be_imported(folder, tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from foresee.label import extract, serve
+from foresee.label.items import Items, Spec
+book = serve.Book(Items(Spec({str(folder)!r})), Path({str(tmp_path / "labels.csv")!r}), ["cat"])
+book.fill(3, __import__("numpy").random.default_rng(0))
+book.tell([0], "cat", who="ann", key=None)
+print(sorted({{"torch", "sklearn", "scipy.stats"}} & sys.modules.keys()))
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert said.stdout == "[]\n", said.stderr
+
+
 @pytest.mark.parametrize("options", [[], ["--no-browser"]])
 def test_it_opens_the_page_unless_told_not_to(folder, tmp_path, monkeypatch, options):
     opened = threading.Event()
