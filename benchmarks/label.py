@@ -4,14 +4,19 @@
     python benchmarks/label.py speed [--files 100000]   first item, and key to next during fits
     python benchmarks/label.py memory [--labels 10000]  of the server, as labels come
     python benchmarks/label.py kills [--people 20] [--labels 10000] [--kills 3]
+    python benchmarks/label.py texts [--seeds 0-5]      draws of the page's model of texts
 
 `order` is the comparison of benchmarks/learner.py: digits, the target only 3, 5, 8 and 9, 20 first
 labels and 8 batches of 10; both orders are judged by one model, a forest, on the same test images.
+`texts` does likewise with beginnings of documentation, to be told apart by the package they come
+from; the target is 4 of 10.
 """
 
 import argparse
 import csv
 import http.client
+import importlib
+import inspect
 import json
 import re
 import secrets
@@ -24,6 +29,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +38,10 @@ from PIL import Image
 from scipy import stats
 from sklearn.datasets import load_digits
 
+from foresee import Learner, Random
+from foresee.label.items import Spec
+from foresee.label.work import model_of
+from foresee.posteriors import bootstrap
 from learner import BATCH, BATCHES, auc, split
 from scoring import console
 
@@ -180,6 +190,81 @@ def order(seeds: list[int]) -> None:
         console.print(f"page − random: {mean:+.2f}, lower 95 % bound {mean - half:+.2f} points")
 
 
+PACKAGES = {
+    "numpy": "numpy numpy.linalg numpy.fft numpy.random",
+    "stats": "scipy.stats",
+    "special": "scipy.special",
+    "signal": "scipy.signal scipy.ndimage",
+    "sparse": "scipy.sparse scipy.sparse.linalg scipy.linalg",
+    "sklearn": "sklearn.metrics sklearn.preprocessing sklearn.linear_model sklearn.datasets "
+    "sklearn.ensemble sklearn.cluster sklearn.decomposition sklearn.model_selection",
+    "torch": "torch torch.linalg",
+    "nn": "torch.nn torch.nn.functional",
+    "plot": "matplotlib.pyplot matplotlib.axes matplotlib.artist matplotlib.patches",
+    "python": "os shutil asyncio pathlib logging collections itertools socket subprocess threading "
+    "typing unittest http.client urllib.parse statistics zipfile argparse inspect decimal datetime",
+}
+NARROW = ("numpy", "stats", "special", "signal")
+_NAMES = r"\b(numpy|np|scipy|sklearn|scikit-learn|torch|matplotlib|pyplot|python|tensor\w*)\b"
+
+
+def documents(most: int = 200) -> tuple[Any, Any]:
+    """Beginnings of documentation without the packages' names, and the kind of each."""
+    rng, texts, labels = np.random.default_rng(0), list[str](), list[str]()
+    for kind, modules in PACKAGES.items():
+        found = set()
+        for module in map(importlib.import_module, modules.split()):
+            things = [getattr(module, name) for name in dir(module) if not name.startswith("_")]
+            if kind in ("plot", "python"):
+                kinds = [each for each in things if inspect.isclass(each)]
+                things += [method for each in kinds for method in vars(each).values()]
+            for thing in filter(callable, things):
+                text = " ".join((inspect.getdoc(thing) or "").split())
+                if len(text) > 40:
+                    found.add(re.sub(_NAMES, " ", text, flags=re.I)[:300])
+        texts += rng.permutation(sorted(found))[:most].tolist()
+        labels += [kind] * (len(texts) - len(labels))
+    return np.array(texts, object), np.array(labels)
+
+
+def texts_auc(draws: str, seed: int) -> tuple[float, float]:
+    """AUC on the target and seconds a batch: Gaussian weights, a bootstrap, or random order."""
+    (words, kinds), classes = documents(), sorted(PACKAGES)
+    rng = np.random.default_rng([seed, 21])
+    inside = rng.permutation(np.flatnonzero(np.isin(kinds, NARROW)))
+    rest = rng.permutation(np.setdiff1d(np.arange(len(words)), inside[:400]))
+    model = model_of(Spec("texts.csv"), ["a text"])["model"]
+    fit = partial(bootstrap, model, draws=100, classes=len(classes))
+    learner = Learner(
+        (lambda x, y, rng: fit(x, y, rng=rng)) if draws == "bootstrap" else model,
+        words[rest].tolist(),
+        words[inside[:150]].tolist(),
+        seed=seed,
+        classes=classes,
+        strategy=Random() if draws == "random" else None,
+    )
+    test, found, start = inside[150:400], list[float](), time.perf_counter()
+    learner.tell(range(20), kinds[rest[:20]])
+    for _ in range(BATCHES):
+        found.append(float((learner.predict(words[test].tolist()) == kinds[test]).mean()))
+        ids = learner.ask(BATCH).ids
+        learner.tell(ids, kinds[rest[list(ids)]])
+    found.append(float((learner.predict(words[test].tolist()) == kinds[test]).mean()))
+    return auc(found), (time.perf_counter() - start) / BATCHES
+
+
+def texts(seeds: list[int]) -> None:
+    ways = ("gaussian", "bootstrap", "random")
+    found = {way: [texts_auc(way, seed) for seed in seeds] for way in ways}
+    for way in ways:
+        score, seconds = np.mean(found[way], axis=0)
+        console.print(f"{way}: AUC {score:.1f}, {seconds:.1f} s a batch")
+    for way in ways[1:]:
+        gap = np.subtract([a for a, _ in found["gaussian"]], [a for a, _ in found[way]])
+        half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(gap)
+        console.print(f"gaussian − {way}: {gap.mean():+.1f}, lower end {gap.mean() - half:+.1f}")
+
+
 def many_files(folder: Path, number: int) -> None:
     """Small images, each a file of its own."""
     folder.mkdir(parents=True)
@@ -275,16 +360,17 @@ def kills(root: Path, people: int, labels: int, times: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["order", "speed", "memory", "kills"])
-    parser.add_argument("--seeds", default="0-9")
+    parser.add_argument("what", choices=["order", "speed", "memory", "kills", "texts"])
+    parser.add_argument("--seeds", default=None)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--labels", type=int, default=10_000)
     parser.add_argument("--people", type=int, default=20)
     parser.add_argument("--kills", type=int, default=3)
     args = parser.parse_args()
-    if args.what == "order":
-        first, last = map(int, args.seeds.split("-"))
-        return order(list(range(first, last + 1)))
+    if args.what in ("order", "texts"):
+        usual, work = ("0-9", order) if args.what == "order" else ("0-5", texts)
+        first, last = map(int, (args.seeds or usual).split("-"))
+        return work(list(range(first, last + 1)))
     root = Path(tempfile.mkdtemp())
     works: dict[str, Callable[[], None]] = {
         "speed": lambda: speed(root, args.files),

@@ -106,7 +106,7 @@ def kept(path: Path, order: list[int]) -> int:
     """How many labels are in the file; they must be the first of the whole run's."""
     if content(path).count(b"\n") < 1:
         return 0
-    state = record.folded(path, record.read(path)[1])
+    _, state = record.folded(path, record.read(path)[1])
     assert set(state.labels) == set(order[: len(state.labels)])
     return len(state.labels)
 

@@ -1,19 +1,35 @@
 """The one door for what people bring: rows by position, numbers as torch and NumPy read them."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from foresee.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def tensor(values: Any, name: str = "values") -> Tensor:
+
+def is_tensor(value: Any) -> bool:
+    """Whether this is a tensor; torch, which takes long, is not imported to find out.
+
+    >>> is_tensor(np.ones(2))
+    False
+    """
+    return _is_of_torch(value, "torch", "Tensor")
+
+
+def _is_of_torch(value: Any, module: str, kind: str) -> bool:
+    """Whoever brings something of torch has imported it."""
+    home = sys.modules.get(module)
+    return home is not None and isinstance(value, getattr(home, kind))
+
+
+def tensor(values: Any, name: str = "values") -> "Tensor":
     """Real numbers as a tensor without history, on the device they are on.
 
     Memory is shared where torch can read it: arrays that are read-only, strided backwards, of
@@ -23,7 +39,9 @@ def tensor(values: Any, name: str = "values") -> Tensor:
     >>> tensor(np.arange(3, dtype=">f4")[::-1])
     tensor([2., 1., 0.])
     """
-    if isinstance(values, Tensor):
+    import torch
+
+    if isinstance(values, torch.Tensor):
         return values.detach()
     array = numpy(values, name)
     if array.dtype.kind not in "biuf":
@@ -44,12 +62,14 @@ def is_shareable(array: NDArray[Any]) -> bool:
 def numpy(values: Any, name: str = "values") -> NDArray[Any]:
     """Values as a NumPy array, which shares memory where it can; bfloat16 becomes float32.
 
+    >>> import torch
     >>> numpy(torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
     array([1., 1.], dtype=float32)
     """
-    if isinstance(values, Tensor):
+    if is_tensor(values):
         values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        wide = values.float() if str(values.dtype) == "torch.bfloat16" else values
+        return np.asarray(wide.numpy())
     if np.ma.is_masked(values):
         raise InputError(f"{name} has masked entries: fill them or leave their rows out")
     try:
@@ -68,7 +88,8 @@ def rows(name: str, inputs: Any) -> Any:
     >>> rows("pool", ["a", "b", "c"])[np.array([2, 0])]
     ['c', 'a']
     """
-    if isinstance(inputs, Rows) or (isinstance(inputs, np.ndarray | Tensor) and inputs.ndim > 0):
+    is_array = isinstance(inputs, np.ndarray) or is_tensor(inputs)
+    if isinstance(inputs, Rows) or (is_array and inputs.ndim > 0):
         return inputs
     if type(inputs).__module__.partition(".")[0] == "polars" and hasattr(inputs, "to_list"):
         inputs = inputs.to_list()  # a series
@@ -82,15 +103,17 @@ def rows(name: str, inputs: Any) -> Any:
             raise InputError(f"{name} must hold columns of one length, got {sizes}")
         return Rows(columns, np.arange(max(sizes.values())))
     remedy = ""
-    if isinstance(inputs, DataLoader):
+    if _is_of_torch(inputs, "torch.utils.data", "DataLoader"):
         remedy = "its .dataset"
     elif isinstance(inputs, Mapping | tuple):  # its length is that of a row, not of the pool
         remedy = "a list or a Dataset of such rows"
-    elif isinstance(inputs, IterableDataset | str | bytes) or not (
-        hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")
+    elif (
+        isinstance(inputs, str | bytes)
+        or _is_of_torch(inputs, "torch.utils.data", "IterableDataset")
+        or not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"))
     ):
         remedy = "an array, a tensor, a frame, a list or a map-style Dataset"
-    if remedy or isinstance(inputs, np.ndarray | Tensor):
+    if remedy or is_array:
         raise InputError(
             f"{name} must hold rows that can be counted and read by position, got "
             f"{type(inputs).__name__}: pass {remedy or 'one row for each example'}"
@@ -109,7 +132,7 @@ class Rows:
         return len(self.index)
 
     def __getitem__(self, key: Any) -> Any:
-        return take(self.data, self.index[numpy(key) if isinstance(key, Tensor) else key])
+        return take(self.data, self.index[numpy(key) if is_tensor(key) else key])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(numpy(self[:]), dtype)
@@ -138,7 +161,8 @@ def take(data: Any, positions: Any) -> Any:
     if is_polars(data):
         one = isinstance(positions, np.integer)
         return data.row(int(positions), named=True) if one else data[positions]
-    if isinstance(data, np.ndarray | Tensor | Rows | OnDisk) or hasattr(data, "tocsr"):
+    arrays = isinstance(data, np.ndarray | Rows | OnDisk) or is_tensor(data)
+    if arrays or hasattr(data, "tocsr"):
         return data[positions]
     if isinstance(data, Mapping):
         return {key: take(column, positions) for key, column in data.items()}
@@ -146,4 +170,6 @@ def take(data: Any, positions: Any) -> Any:
         return data[int(positions)]
     if isinstance(data, list):
         return [data[i] for i in positions]
+    from torch.utils.data import Subset
+
     return Subset(data, positions.tolist())

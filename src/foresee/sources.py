@@ -148,7 +148,8 @@ def folder(
         cache: a folder for the decoded images; by default ``.foresee-cache`` in ``path``.
         advance: hears how many of all are decoded.
         lazy: decode an image when it is first asked for, instead of all now. A broken one, or a
-            link out of the folder, is then black, and not named before: see `decoded.Pictures`.
+            link out of the folder or to a folder, is then black, and not named before: see
+            `decoded.Pictures`.
 
     Returns:
         Bytes [n channels height width]; ids are paths in the folder, in sorted order, with "/";
@@ -201,7 +202,11 @@ def image_names(path: Path, lazy: bool = False) -> list[str]:
 
 
 def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int]]:
-    """Names, sizes and times of the images in a folder; a link out of it is refused, or broken."""
+    """Names, sizes and times of the images in a folder.
+
+    Links out of it and links to folders, which are never followed, are refused; or if ``lazy`` each
+    is one image, which is broken.
+    """
 
     def refused(path: str, error: OSError, remedy: str) -> InputError:
         return InputError(f"{path} cannot be read ({error.strerror}): {remedy}")
@@ -217,12 +222,18 @@ def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int
             if entry.name.startswith("."):
                 continue
             inner = f"{place}/{entry.name}" if place else entry.name
-            if entry.is_dir():
-                if entry.is_symlink():
-                    raise InputError(
-                        f"{entry.path} is a link to a folder: put the files themselves there"
-                    )
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # a link to itself
+                is_folder = False
+            if is_folder and not entry.is_symlink():
                 places.append(inner)
+            elif is_folder and lazy:
+                yield inner, 0, 0
+            elif is_folder:
+                raise InputError(
+                    f"{entry.path} is a link to a folder: put the files themselves there"
+                )
             elif entry.name.lower().endswith(SUFFIXES):
                 try:
                     linked = entry.is_symlink()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import pairwise
 
 import pytest
 from PIL import Image
@@ -156,8 +157,83 @@ def test_a_grid_by_mouse_and_new_labels(browser, server):
         assert sorted(rows(server)) == sorted((name, "smudge", "Ann") for name in names)
 
 
+def tap(page):
+    """Give the shown digit its label by a finger."""
+    name = page.inner_text("#caption span")
+    digit = re.search(r"-(\d)\.", name).group(1)
+    page.locator(".class").nth(int(digit)).tap()
+    wait_for_next(page, name)
+    return name, digit, "Ann"
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def test_a_phone(browser, server):
+    with opened(browser, server, **PHONE) as page:
+        tapped = [tap(page) for _ in range(4)]
+        assert rows(server) == tapped
+        for button in page.locator("button:visible").all():  # as large as a finger, nearly
+            box = button.bounding_box()
+            assert min(box["width"], box["height"]) >= 36
+        page.locator("#undo").tap()
+        page.wait_for_selector(f'#caption span:text-is("{tapped[-1][0]}")')
+        assert rows(server) == tapped[:-1]
+        page.locator("#back").tap()
+        assert f"you said {tapped[-2][1]}" in page.inner_text("#caption")
+        page.locator(".class").nth(8).tap()  # another label than before
+        page.wait_for_selector("#status:has-text(': 8.')")
+        changed = (tapped[2][0], "8", "Ann")
+        assert rows(server) == [*tapped[:2], changed]
+        skipped = page.inner_text("#caption span")
+        assert skipped == tapped[-1][0]  # what was undone is still there
+        page.locator("#skip").tap()
+        wait_for_next(page, skipped)
+        page.locator("#mode").tap()
+        page.wait_for_selector(".tile img")
+        page.set_viewport_size({"width": 390, "height": 300})  # too low for all of them
+        boxes = [tile.bounding_box() for tile in page.locator(".tile").all()]
+        tops = sorted({round(box["y"]) for box in boxes})
+        assert len(tops) > 1
+        assert min(b - a for a, b in pairwise(tops)) >= boxes[0]["height"]  # and none on another
+        page.set_viewport_size(PHONE["viewport"])
+        names = [page.locator(".tile").nth(i).get_attribute("title") for i in range(2)]
+        for i in range(2):
+            page.locator(".tile").nth(i).tap()
+        page.locator(".class").nth(0).tap()
+        page.wait_for_selector("#status:has-text('2 items')")
+        assert sorted(rows(server)[3:]) == sorted((name, "0", "Ann") for name in names)
+
+
+def test_what_is_undone_can_wait(browser, server):
+    with opened(browser, server) as page:
+        first, digit = press(page)
+        wait_for_next(page, first)
+        page.keyboard.press("z")
+        page.wait_for_selector(f'#caption span:text-is("{first}")')
+        assert rows(server) == []
+        page.keyboard.press("ArrowRight")  # later
+        wait_for_next(page, first)
+        pressed = []
+        for _ in range(3):
+            name, other = press(page)
+            assert name != first
+            pressed.append((name, other, "Ann"))
+            wait_for_next(page, name)
+        assert rows(server) == pressed
+        page.reload()  # it is still out, for whoever comes first
+        for _ in range(30):
+            name, other = press(page)
+            pressed.append((name, other, "Ann"))
+            wait_for_next(page, name)
+            if name == first:
+                break
+        assert pressed[-1] == (first, digit, "Ann")
+        assert rows(server) == pressed
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, 800, 1440])
 def test_everybody_can_use_it(browser, server, scheme, width):
     size = {"width": width, "height": 900}
     with opened(browser, server, viewport=size, color_scheme=scheme) as page:

@@ -1,6 +1,7 @@
 """The learner on other people's frames, data sets and models."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,19 @@ def test_polars_in_and_out(tmp_path):
     twice = polars.concat([numbers[:6]] * 5)
     cold = Learner(LogisticRegression(), twice).ask(6)
     assert len({i % 6 for i in cold.ids}) == 6  # of copies one each
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+@pytest.mark.parametrize("pair", [((1, 2), (3, 4)), (datetime(2025, 1, 1), datetime(2026, 1, 1))])
+def test_frames_leave_labels_as_they_are(package, pair):
+    frame = pytest.importorskip(package).DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    learner = Learner(LogisticRegression(), frame, draws=10)
+    learner.tell(range(20), [pair[int(x > 0)] for x in X[:20, 0]])
+    answers, probs = learner.predict(frame), learner.predict_proba(frame)
+    assert all(any(label is own for own in pair) for label in answers.to_numpy().tolist())
+    assert list(probs.columns) == ([*pair] if package == "pandas" else [str(own) for own in pair])
+    learner.tell(range(N), answers)
+    assert list(learner.told.values()) == answers.to_numpy().tolist()
 
 
 def test_a_polars_series_of_texts():

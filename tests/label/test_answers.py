@@ -104,6 +104,8 @@ def test_undo_takes_the_row_out_and_gives_the_item_back(site):
         assert [item["item"] for item in found.json()["items"]] == [two]
     assert site.rows() == [(name(site, one), "cat", "ann")]
     assert site.person("bob").undo(one).status_code == 409  # it is not his
+    assert site.book.desk.state.out[name(site, two)] == ann.tab
+    assert two in [item["item"] for item in ann.next()]  # after a reload too
     ann.label(two, "cat")
     assert site.rows()[1] == (name(site, two), "cat", "ann")
 
@@ -175,8 +177,11 @@ def test_what_a_closed_tab_held_is_for_others(site, monkeypatch):
     assert not held & {item["item"] for item in bob.next(48)}
     ann.post("/leave", tab=ann.tab)
     assert held <= {item["item"] for item in bob.next(48)}
+    for i in range(20):  # tabs that come and go
+        site.person("cem", f"tab-number-{i}").next(1)
     monkeypatch.setattr("foresee.label.book.LEASE", -1.0)  # bob has gone away without a word
     assert held <= {item["item"] for item in ann.next(48)}
+    assert len(site.book._seen) <= 1
 
 
 def test_a_restart_goes_on_where_it_was(site):

@@ -1,9 +1,12 @@
 """What strangers try: every one of these must come to nothing."""
 
+import asyncio
 import io
 import json
 import os
+import threading
 
+import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
@@ -11,6 +14,7 @@ from visitors import HERE, PORT, TOKEN, Site
 
 from foresee import InputError
 from foresee.label import guard, serve
+from foresee.label.items import Items
 from foresee.label.server import BODY
 
 ROUTES = {
@@ -58,6 +62,12 @@ def test_wrong_tokens_are_counted(site):
     answers = [stranger.get(f"/?token=guess{i}").status_code for i in range(guard.TRIES + 5)]
     assert answers[0] == 401
     assert answers[-1] == 429
+    assert stranger.get(f"/?token={TOKEN}").status_code == 429  # or one more guess would be free
+
+
+def test_right_tokens_are_not_counted(site):
+    for _ in range(2 * guard.TRIES):
+        assert site.stranger().get(f"/?token={TOKEN}").status_code == 303
 
 
 def test_requests_are_counted(site):
@@ -65,6 +75,17 @@ def test_requests_are_counted(site):
     site.app._rates = guard.Buckets(3, 0.0)
     answers = [ann.client.get("/live").status_code for _ in range(5)]
     assert answers == [200, 200, 200, 429, 429]
+
+
+def test_a_new_cookie_is_no_new_start(site):
+    site.app._rates = guard.Buckets(3, 0.0)
+    stranger = site.stranger()
+    answers = [stranger.get("/live", headers={"Cookie": f"a={i}"}).status_code for i in range(5)]
+    assert answers == [401, 401, 401, 429, 429]
+    people = [site.stranger(), site.stranger()]
+    for i, person in enumerate(people):  # each of those who may come in is counted apart
+        person.cookies.update({f"foresee-{PORT}": TOKEN, "foresee-who": f"p{i}"})
+        assert [person.get("/live").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +181,16 @@ def test_what_is_no_image_is_shown_as_broken(folder):
     (folder / "h-bomb.png").write_bytes(bomb())
     (folder / "i.svg").write_text("<svg/>")
     os.mkfifo(folder / "j-pipe.png")
+    (folder.parent / "elsewhere").mkdir()
+    Image.new("RGB", (5, 5)).save(folder.parent / "elsewhere" / "private.png")
+    (folder / "k-folder").symlink_to(folder.parent / "elsewhere")
+    (folder / "l-here").symlink_to(folder)
+    (folder / "m-itself.png").symlink_to("m-itself.png")
     found = Site(folder)
     ids = found.book.items.pool.ids
     assert "i.svg" not in ids
+    assert {"k-folder", "l-here", "m-itself.png"} <= set(ids)
+    assert not any("private" in name or name.startswith("l-here/") for name in ids)
     client = found.person().client
     for number, name in enumerate(ids):
         answer = client.get(f"/image/{found.book.items.edition}/{number}")
@@ -199,6 +227,34 @@ def test_what_a_file_hides_does_not_go_out(site, folder):
     answer = site.person().client.get(f"/image/{site.book.items.edition}/0")
     assert answer.headers["content-type"] == "image/jpeg"
     assert b"secret place" not in answer.content
+
+
+def test_images_that_take_long_keep_nobody_from_answering(site, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(Items, "picture", lambda *_: (go.wait(30), (b"", "image/png"))[1])
+    ann = site.person()
+    item = ann.next()[0]["item"]
+    src = f"/image/{site.book.items.edition}/{item}"
+    body = {"tab": ann.tab, "key": ann.key(), "edition": site.book.items.edition}
+    body |= {"items": [item], "label": "cat"}
+
+    async def play():
+        door = httpx2.ASGITransport(site.app)
+        async with httpx2.AsyncClient(
+            transport=door, base_url=HERE, cookies=ann.client.cookies, headers={"Origin": HERE}
+        ) as client:
+            waiting = [asyncio.create_task(client.get(src)) for _ in range(50)]
+            await asyncio.sleep(0.3)
+            assert not any(each.done() for each in waiting)
+            try:
+                told = await asyncio.wait_for(client.post("/label", json=body), 10)
+            finally:
+                go.set()
+            return told, await asyncio.gather(*waiting)
+
+    told, answers = asyncio.run(play())
+    assert told.status_code == 200
+    assert {answer.status_code for answer in answers} == {200}
 
 
 def test_bodies_are_small(site):
@@ -285,7 +341,7 @@ def test_whatever_comes_no_answer_is_above_499(folder, token, monkeypatch):
         headers |= {} if origin is None else {"Origin": origin}
         try:
             answer = client.request(method, HERE + path, content=body, headers=headers)
-        except (UnicodeError, client_error()):
+        except (UnicodeError, httpx2.InvalidURL):
             return  # no client can send it
         assert answer.status_code < 500
         assert "top secret" not in answer.text
@@ -296,15 +352,8 @@ def test_whatever_comes_no_answer_is_above_499(folder, token, monkeypatch):
     site.book.close()
 
 
-def client_error():
-    import httpx2
-
-    return httpx2.InvalidURL
-
-
 def test_the_paths_that_only_a_raw_client_sends(site):
     """Starlette is given what a decoder made of the bytes: any text may be there."""
-    import asyncio
 
     async def ask(path, query=b"", host="127.0.0.1:8000"):
         sent = []

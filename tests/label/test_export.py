@@ -8,7 +8,7 @@ from visitors import Site
 
 from foresee import InputError
 from foresee.label.export import export
-from foresee.label.serve import take_over
+from foresee.label.imports import Taken, take_over
 
 
 @pytest.fixture
@@ -80,6 +80,59 @@ def test_texts(tmp_path):
         export(site.spec, site.out, "coco", tmp_path / "to.json")
 
 
+@pytest.mark.parametrize("kind", ["datasets", "label-studio"])
+def test_nothing_of_a_text_or_a_row_is_lost(tmp_path, kind):
+    pools = {"text\n": ["x" * 30_000, "y"], "a,b\n": ["0.1234567890123,1e-9", "2,3"]}
+    for head, rows in pools.items():
+        (tmp_path / "pool.csv").write_text(head + "\n".join(rows))
+        site = Site(tmp_path / "pool.csv")
+        site.person().label(0, "good")
+        site.book.close()
+        export(site.spec, site.out, kind, tmp_path / "to")
+        text = (
+            tmp_path / "to" / "data.jsonl" if kind == "datasets" else tmp_path / "to"
+        ).read_text()
+        assert all(part in text for part in rows[0].replace("1e-9", "1e-09").split(","))
+        for path in [*tmp_path.glob("labels.csv*"), *tmp_path.glob("to*/*")]:
+            path.unlink()
+        (tmp_path / "to").rename(tmp_path / f"old-{head[0]}")
+    (tmp_path / "pool.csv").write_text("a,label\n1,2\n3,4\n")
+    site = Site(tmp_path / "pool.csv")
+    site.person().label(0, "good")
+    site.book.close()
+    with pytest.raises(InputError, match="the pool has a column label"):
+        export(site.spec, site.out, kind, tmp_path / "to")
+    assert sorted(path.name for path in tmp_path.glob("*to*")) == []
+
+
+def test_images_that_would_have_one_name_are_refused(folder, tmp_path):
+    (folder / "a").mkdir()
+    (folder / "01.png").rename(folder / "a" / "b.png")
+    (folder / "02.png").rename(folder / "a__b.png")
+    (folder / "broken.png").write_bytes(b"nothing")
+    (folder / "album").symlink_to(folder / "a")
+    site = Site(folder)
+    ann, number = site.person(), site.book.items.number
+    ann.label([number("a/b.png"), number("a__b.png")], "cat")
+    for name, label, kind, words in (
+        ("03.png", "ca/t", "datasets", "two images would be called a__b.png"),
+        ("04.png", "ca_t", "imagefolder", "'ca_t' and 'ca/t' would be one folder"),
+        ("album", "cat", "coco", "album has a label and is no file"),
+        ("broken.png", "cat", "coco", "broken.png has a label and cannot be read"),
+    ):
+        if name == "broken.png":
+            ann.label(number("album"), answer="skip")
+        ann.label(number(name), label)
+        site.book.close()
+        with pytest.raises(InputError, match=words):
+            export(site.spec, site.out, kind, tmp_path / "to")
+        assert not any(tmp_path.glob("*to.part"))
+        assert not (tmp_path / "to").exists()
+        site.start()
+        ann = site.person()
+    site.book.close()
+
+
 def test_bad_exports(labelled, tmp_path):
     for kind, to, words in (
         ("voc", tmp_path / "to", "must be one of imagefolder"),
@@ -96,10 +149,10 @@ def test_labels_from_elsewhere(site, tmp_path):
     other = tmp_path / "old.csv"
     other.write_text("label,id,who\ncat,01.png,\ndog,02.png,eve\n")
     for _ in range(2):
-        assert take_over(site.book, other) == 2
+        assert take_over(site.book, other) == Taken(2)
     assert site.rows() == [("01.png", "cat", "import"), ("02.png", "dog", "eve")]
     other.write_text("id,label\n../secret.txt,cat\n")
-    with pytest.raises(InputError, match=r"line 2: '../secret.txt' is not in the pool"):
+    with pytest.raises(InputError, match=r"line 2: '../secret.txt' is not in the pool or the tar"):
         take_over(site.book, other)
     for content, words in (("id\n1\n", "columns id and label"), ("", "columns id and label")):
         other.write_text(content)
@@ -107,3 +160,94 @@ def test_labels_from_elsewhere(site, tmp_path):
             take_over(site.book, other)
     with pytest.raises(InputError, match="cannot be read"):
         take_over(site.book, tmp_path / "missing.csv")
+
+
+def sorted_images(folder, to, names):
+    """Copies of images in a sub-folder for each class, by the names they have there."""
+    for path, name in names.items():
+        (to / path).parent.mkdir(parents=True, exist_ok=True)
+        (to / path).write_bytes((folder / name).read_bytes())
+
+
+def test_labels_of_a_sub_folder_each(folder, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "02.png").rename(folder / "sub" / "02.png")
+    (folder / "03.png").rename(folder / "sub" / "03.png")
+    sorted_images(
+        folder,
+        tmp_path / "old",
+        {
+            "cat/01.png": "01.png",
+            "cat/sub__02.png": "sub/02.png",  # as an export has it
+            "big dog/sub/03.png": "sub/03.png",
+            "05.png": "05.png",  # in none
+        },
+    )
+    site = Site(folder)
+    for _ in range(2):
+        assert take_over(site.book, tmp_path / "old") == Taken(3, 0, 1)
+    told = {"01.png": "cat", "sub/02.png": "cat", "sub/03.png": "big dog"}
+    assert site.book.desk.state.labels == told
+    site.book.close()
+    export(site.spec, site.out, "imagefolder", tmp_path / "again")
+    for path in tmp_path.glob("labels.csv*"):
+        path.unlink()
+    site = Site(folder)
+    assert take_over(site.book, tmp_path / "again") == Taken(3)
+    assert site.book.desk.state.labels == told
+    sorted_images(folder, tmp_path / "old", {"dog/01.png": "01.png"})
+    with pytest.raises(InputError, match=r"01.png is in the sub-folders (big dog|cat) and dog"):
+        take_over(site.book, tmp_path / "old")
+    assert take_over(site.book, tmp_path / "old", ["dog"]) == Taken(1, 0, 4)
+    sorted_images(folder, tmp_path / "other", {"cat/new.png": "01.png"})
+    with pytest.raises(InputError, match=r"cat/new.png is in neither the pool nor the target"):
+        take_over(site.book, tmp_path / "other")
+    with pytest.raises(InputError, match="no images in sub-folders named by --classes"):
+        take_over(site.book, tmp_path / "other", ["dog"])
+    site.book.close()
+
+
+def test_the_pool_itself_may_have_a_sub_folder_for_each_class(folder, tmp_path):
+    for label, name in (("cat", "01.png"), ("cat", "02.png"), ("unsorted", "03.png")):
+        (folder / label).mkdir(exist_ok=True)
+        (folder / name).rename(folder / label / name)
+    (folder / "cat" / "04.png").write_bytes((folder / "04.png").read_bytes())
+    site = Site(folder)
+    assert take_over(site.book, folder, ["cat", "dog"]) == Taken(3, 0, 28)
+    # Of two images of one name it is the one in the sub-folder.
+    assert set(site.book.desk.state.labels) == {"cat/01.png", "cat/02.png", "cat/04.png"}
+    site.book.close()
+
+
+@pytest.mark.parametrize("kind", ["table", "folder", "own"])
+def test_labels_of_target_items_are_held_out(folder, tmp_path, kind):
+    target = tmp_path / "camera"
+    sorted_images(folder, target, {f"cat/{i}.png": f"0{i}.png" for i in range(6)})
+    other = target
+    if kind == "table":
+        other = tmp_path / "old.csv"
+        rows = [f"target/cat/{i}.png,cat" for i in range(6)]
+        other.write_text("\n".join(["id,label", *rows, "07.png,dog"]))
+    elif kind == "folder":
+        other = tmp_path / "old"
+        names = {f"cat/target__cat__{i}.png": f"0{i}.png" for i in range(6)}
+        sorted_images(folder, other, names | {"dog/07.png": "07.png"})
+    site = Site(folder, target=str(target), holdout=0.1)
+    for _ in range(2):
+        assert take_over(site.book, other) == Taken(6 + (kind != "own"), 6)
+    desk = site.book.desk
+    assert desk.state.held == {f"target/cat/{i}.png" for i in range(6)}
+    assert desk.now().labels == ["dog"] * (kind != "own")  # what a model learns from
+    assert desk.state.out == {}
+    assert len(site.rows()) == 6 + (kind != "own")
+    site.restart()
+    assert len(site.book.desk.state.held) == 6
+    site.book.close()
+
+
+def test_a_folder_is_no_import_for_texts(tmp_path, folder):
+    (tmp_path / "texts.csv").write_text("text\na\nb\n")
+    site = Site(tmp_path / "texts.csv")
+    with pytest.raises(InputError, match="the pool has no images: pass a CSV"):
+        take_over(site.book, folder)
+    site.book.close()

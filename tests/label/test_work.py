@@ -5,13 +5,18 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
 from visitors import Site
 
 from foresee import InputError
-from foresee.label import work
+from foresee.cli.app import app
+from foresee.label import extract, work
 from foresee.label.fitter import Fitter, started
 from foresee.label.items import Spec
 
@@ -111,6 +116,56 @@ def test_a_model_that_is_not_there(folder, tmp_path):
             work.worker(Spec(str(folder), model=model))
 
 
+CONFIGS = {"transformers": {"architectures": ["ViTModel"]}, "timm": {"architecture": "resnet18"}}
+
+
+@pytest.mark.parametrize("package", ["transformers", "timm", "torchvision"])
+def test_a_package_that_is_not_there_is_named(folder, tmp_path, package):
+    model = "torchvision:resnet18"
+    if package in CONFIGS:
+        (tmp_path / "config.json").write_text(json.dumps(CONFIGS[package]))
+        model = str(tmp_path)
+    assert extract.package(model) == package
+    if find_spec(package) is None:
+        with pytest.raises(InputError, match=f"needs {package}: pip install {package}"):
+            work.worker(Spec(str(folder), model=model))
+        found = CliRunner().invoke(app, ["label", str(folder), "--no-browser", "--model", model])
+        assert found.exit_code == 2
+        assert f"pip install {package}" in " ".join(found.output.split())
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="fetch the model anew"):
+        extract.check(str(tmp_path))
+
+
+def test_features_are_what_the_network_gives_of_images_in_its_form():
+    rows = np.random.default_rng(0).integers(256, size=(70, 3, 6, 6), dtype=np.uint8)
+    mean, std = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+    found = extract.features(lambda x: x, 6, mean, std)(rows)
+    form = (1, 3, 1, 1)
+    expected = (rows / 255 - np.reshape(mean, form)) / np.reshape(std, form)
+    np.testing.assert_allclose(found, expected.reshape(70, -1), atol=1e-5)
+    larger = extract.features(lambda x: x.mean((2, 3)), 12, mean, std)(rows)
+    np.testing.assert_allclose(larger, expected.mean((2, 3)), atol=0.2)
+
+
+def test_a_network_without_its_head():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+            self.heads = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 1000))
+
+        def forward(self, x):
+            return self.heads(self.body(x))
+
+    network, x = Own(), torch.ones(2, 3, 8, 8)
+    expected = network.body(x)
+    assert torch.equal(extract.headless(network)(x), expected)
+    for other in (nn.Conv2d(3, 5, 3), nn.Linear(3, 4)):
+        with pytest.raises(InputError, match="ends in no linear layer"):
+            extract.headless(other)
+
+
 def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     process = started(Spec(texts, model="nowhere.py:build"))
@@ -120,6 +175,19 @@ def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
         assert "there is no file" in json.loads(process.stdout.readline())["error"]
     process.communicate(timeout=20)
     assert process.returncode == 0
+
+
+def test_files_in_the_folder_are_no_programs(texts, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.chdir(tmp_path)
+    for name in ("torch", "numpy", "queue"):
+        (tmp_path / f"{name}.py").write_text("open('was-run', 'w')")
+    process = started(Spec(texts))
+    process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
+    process.stdin.flush()
+    assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
+    process.communicate(timeout=20)
+    assert not (tmp_path / "was-run").exists()
 
 
 def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):

@@ -1,6 +1,7 @@
 """The rules of asking and telling, each as it is stated."""
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -155,13 +156,19 @@ def test_an_unknown_id_keeps_nothing_of_the_call():
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([None], "None is no label: leave out"),
+        ([None], "'photo 5' has None: leave out"),
         ([math.nan], "nan is no label"),
-        ([("a", "b")], "labels must be texts"),
+        ([("a", math.nan)], "nan. is no label"),
+        ([["a", "b"]], "labels must be hashable, got .* tuples in place of lists"),
+        (np.zeros((1, 2)), "labels must be hashable"),
+        ({"left"}, "must be a sequence"),
+        ([np.datetime64("NaT")], "is no label"),
+        ([Decimal("NaN")], "is no label"),
+        ([("a", "b")], "of one kind: 'photo 5' has .*, and there is 'right'"),
         (["a", "b"], "one for each of the 1 ids, got 2"),
         ("cat", "must be a sequence"),
-        ([3], "of one kind: 'photo 5' has 3, and others are str"),
-        ([b"left"], "labels must be texts"),
+        ([3], "of one kind: 'photo 5' has 3, and there is 'right': write all alike, or pass"),
+        ([b"left"], "of one kind"),
     ],
 )
 def test_bad_labels(labels, words):
@@ -212,7 +219,10 @@ def test_classes_grow_or_are_known():
         known.tell(NAMES[0], "c")
 
 
-@pytest.mark.parametrize("classes", [["a"], ["a", "a"], "ab", [1, True], [None, 1]])
+@pytest.mark.parametrize(
+    "classes",
+    [["a"], ["a", "a"], "ab", [1, True], [math.nan, 1], [[1], [2]], {"a", "b"}, [SKIP, "a"]],
+)
 def test_bad_classes(classes):
     with pytest.raises(InputError):
         learner(classes=classes)

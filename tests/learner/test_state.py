@@ -93,9 +93,9 @@ def test_what_is_not_ours_is_left_alone(tmp_path):
 
 def test_a_later_format_is_refused(state):
     header = lines.parse(state, state.read_bytes()).values[0]
-    line, above = lines.encode({**header, "format": 3})
+    line, above = lines.encode({**header, "format": 4})
     state.write_bytes(line)
-    with pytest.raises(InputError, match="has format 3, and this version of foresee reads 2"):
+    with pytest.raises(InputError, match="has format 4, and this version of foresee reads 3"):
         learner(state)
     line, above = lines.encode(header)
     event, _ = lines.encode({"kind": "dance"}, above)
@@ -208,7 +208,7 @@ def test_what_was_read_from_a_file_is_read_again(tmp_path):
 def test_the_file_is_plain_json(state):
     found = [json.loads(line) for line in state.read_text().splitlines()]
     assert [line["kind"] for line in found] == ["learner", "tell", "ask", "tell", "ask", "release"]
-    assert found[0]["format"] == 2
+    assert found[0]["format"] == 3
     assert found[2]["ids"]
 
 

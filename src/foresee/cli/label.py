@@ -10,6 +10,7 @@ from rich.text import Text
 from foresee.cli.console import FILE, FOLDER, note, stop
 
 if TYPE_CHECKING:
+    from foresee.label.imports import Taken
     from foresee.label.items import Spec
 
 _WHERE = "FOLDER|FILE"
@@ -38,13 +39,18 @@ def label(
     ] = Path("labels.csv"),
     import_from: Annotated[
         Path | None,
-        typer.Option("--import", metavar=FILE, help="A CSV of labels there are: id, label."),
+        typer.Option(
+            "--import",
+            metavar=_WHERE,
+            help="Labels there are: a CSV of id and label, or a folder with a sub-folder a class.",
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER|file.py:build",
-            help="A transformers image model on this disk, or your own; else one that suits.",
+            metavar="FOLDER|torchvision:NAME|file.py:build",
+            help="A transformers or timm image model on this disk, one of torchvision, or your "
+            "own; else one that suits.",
         ),
     ] = None,
     inputs: Annotated[
@@ -52,8 +58,13 @@ def label(
     ] = None,
     ids: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of ids.")] = None,
     size: Annotated[
-        int, typer.Option(metavar="N", min=4, help="The side of images for the model.")
-    ] = 32,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=4,
+            help="The side of images for the model. [default: 32, or 224 with features of --model]",
+        ),
+    ] = None,
     batch: Annotated[
         int, typer.Option(metavar="N", min=1, max=200, help="Items that are chosen at once.")
     ] = 10,
@@ -93,16 +104,19 @@ def label(
         from foresee.label import serve
     except ImportError as error:
         stop(f"error: {error}: pip install 'foresee[label]'", code=2)
+    from foresee.label import extract
     from foresee.label.items import Spec
 
-    _check_model(model)
+    if model is not None:
+        extract.check(model)
+    trained = model is not None and extract.package(model) is not None
     columns = None if inputs is None else tuple(_split(inputs))
     spec = Spec(
         str(pool),
         None if target is None else str(target),
         columns,
         ids,
-        size,
+        size or (extract.SIDE if trained else 32),
         model,
         seed,
         holdout,
@@ -122,22 +136,24 @@ def label(
         spec, out, _split(classes), import_from, host, port, token, patience=patience, ahead=ahead
     )
     with serving as page:
+        if page.taken is not None:
+            note(_said(page.taken, import_from))
         Console().print(Text(page.url), soft_wrap=True)
         Console(stderr=True).print(Text(f"labels go to {out}; Ctrl-C ends", style="dim"))
         page.run(browse=not no_browser)
     return None
 
 
-def _check_model(model: str | None) -> None:
-    """Refuse at the start what the fitting process would refuse later, out of sight."""
-    if model is None or (Path(model) / "config.json").is_file():
-        return
-    if not Path(model.rpartition(":")[0]).is_file():
-        stop(
-            f"error: --model must be the folder of a transformers model, with its config.json, or "
-            f"file.py:build, got {model}: check the path",
-            code=2,
+def _said(taken: "Taken", path: Path | None) -> str:
+    words = [f"{taken.labels} labels from {path} are taken over"]
+    if taken.held:
+        words.append(
+            f"the accuracy counts {taken.held} of them, of target items: that is right if these "
+            "were drawn by chance"
         )
+    if taken.passed:
+        words.append(f"{taken.passed} images there are in no sub-folder of a class")
+    return "; ".join(words)
 
 
 def _export(spec: "Spec", out: Path, kind: str, to: Path) -> None:

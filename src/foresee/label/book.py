@@ -21,7 +21,8 @@ from foresee.errors import InputError
 from foresee.label.items import Items
 from foresee.learner import record
 from foresee.learner.desk import Desk
-from foresee.learner.record import Answer, Batch, Event, Id
+from foresee.learner.record import Answer, Batch, Id
+from foresee.learner.written import Event
 
 COLUMNS = ("id", "label", "time", "who")
 # Seconds after which what is in the hands of somebody who is gone is for others.
@@ -107,15 +108,29 @@ class Book:
                 return self._rewrite()
             return self._append({(name, who): (label, at) for name, label in told.items()})
 
-    def untell(self, numbers: Sequence[int], *, who: str, key: str) -> None:
-        """Take back somebody's last answer to each item, in both files."""
+    def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
+        """Take back somebody's last answer to each item, in both files.
+
+        What has no other answer is in the hands of the tab again.
+        """
         names = [self.items.id(number) for number in numbers]
         with self.lock:
             before = len(self.desk.events)
             self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
             if len(self.desk.events) == before:
-                return self._catch_up()
-            return self._rewrite()
+                self._catch_up()
+                return
+            self._rewrite()
+            again = [name for name in names if name in self.desk.state.out]
+            if again:
+                self.desk.happen(kind="take", ids=again, who=tab)
+
+    def hold(self, names: Sequence[Id]) -> None:
+        """Let target items be held out, so that they can be told."""
+        with self.desk.lock:
+            ids, seen = tuple(names), self.desk.state.changes
+            batch = Batch(ids, (None,) * len(ids), held=ids, size=len(ids), seen=seen)
+            self.desk.hand_out(batch)
 
     def take(self, tab: str, size: int) -> list[Id]:
         """Ids that are in the hands of a tab, filled up when half of them are answered."""
@@ -191,7 +206,8 @@ class Book:
     def _expire(self, tab: str) -> None:
         now = time.monotonic()
         self._seen[tab] = now
-        for holder in {by for by in self.desk.state.out.values() if by is not None}:
+        holders = {by for by in self.desk.state.out.values() if by is not None}
+        for holder in holders | self._seen.keys():
             if now - self._seen.setdefault(holder, now) > LEASE:
                 self.leave(holder)
 

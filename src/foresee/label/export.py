@@ -12,7 +12,7 @@ from PIL import Image
 from foresee import files, images
 from foresee.errors import InputError
 from foresee.label.book import Book
-from foresee.label.items import Items, Spec
+from foresee.label.items import Items, Spec, flat
 
 # Items that are labelled, as the page shows them, with their labels.
 Labelled: TypeAlias = list[tuple[dict[str, Any], str]]
@@ -49,24 +49,39 @@ def export(spec: Spec, out: Path, kind: str, to: Path) -> int:
     shown = [(items.show(items.number(name)), str(label)) for name, label in told.items()]
     if kind in ("imagefolder", "coco") and shown[0][0]["kind"] != "image":
         raise InputError(f"--export {kind} is for images: take datasets or label-studio")
-    _KINDS[kind](items, shown, to)
+    part = to.with_name(f".{to.name}.part")
+    _remove(part)
+    try:
+        _KINDS[kind](items, shown, part)
+        part.rename(to)
+    finally:
+        _remove(part)
     return len(told)
 
 
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
 def _imagefolder(items: Items, labelled: Labelled, to: Path) -> None:
+    folders: dict[str, str] = {}
+    for _, label in labelled:
+        if folders.setdefault(_file_name(label), label) != label:
+            raise InputError(
+                f"--export imagefolder: the labels {label!r} and {folders[_file_name(label)]!r} "
+                "would be one folder: take datasets or coco"
+            )
     for shown, label in labelled:
-        folder = to / _file_name(label)
-        folder.mkdir(parents=True, exist_ok=True)
-        # Images of one name in two folders need two names in one.
-        shutil.copyfile(_path(items, shown["item"]), folder / _flat(shown["name"]))
+        _copy(items, shown, to / _file_name(label))
 
 
 def _coco(items: Items, labelled: Labelled, to: Path) -> None:
     classes = sorted({label for _, label in labelled})
     pictures, notes = [], []
     for i, (shown, label) in enumerate(labelled, start=1):
-        with Image.open(_path(items, shown["item"]), formats=images.FORMATS) as image:
-            width, height = image.size
+        width, height = _size(items, shown)
         pictures.append({"id": i, "file_name": shown["name"], "width": width, "height": height})
         notes.append({"id": i, "image_id": i, "category_id": classes.index(label) + 1})
     kinds = [{"id": i, "name": name} for i, name in enumerate(classes, start=1)]
@@ -80,25 +95,22 @@ def _datasets(items: Items, labelled: Labelled, to: Path) -> None:
     for shown, label in labelled:
         row = {"id": shown["name"], "label": label}
         if is_image:
-            name = _flat(shown["name"])
-            shutil.copyfile(_path(items, shown["item"]), to / name)
-            row = {"file_name": name, **row}
+            row = {"file_name": _copy(items, shown, to), **row}
         else:
-            row |= {"text": shown["text"]} if "text" in shown else dict(shown["fields"])
+            row |= _content(items, shown)
         rows.append(json.dumps(row, ensure_ascii=False))
     name = "metadata.jsonl" if is_image else "data.jsonl"
     files.write(to / name, ("\n".join(rows) + "\n").encode())
 
 
 def _label_studio(items: Items, labelled: Labelled, to: Path) -> None:
-    tasks = []
+    tasks: list[dict[str, Any]] = []
     for shown, label in labelled:
         image = shown["kind"] == "image"
-        kind, value = ("image", shown["name"]) if image else ("text", shown.get("text"))
-        data = {kind: value} if value is not None else dict(shown["fields"])
+        data: dict[str, Any] = {"image": shown["name"]} if image else _content(items, shown)
         result = {
             "from_name": "label",
-            "to_name": kind,
+            "to_name": "image" if image else "text",
             "type": "choices",
             "value": {"choices": [label]},
         }
@@ -114,13 +126,43 @@ _KINDS: dict[str, Callable[[Items, Labelled, Path], None]] = {
 }
 
 
-def _path(items: Items, number: int) -> str:
-    side, place, path = items.find(number)
-    return images.inside(path, side.rows[place])
+def _path(items: Items, shown: dict[str, Any]) -> str:
+    side, place, root = items.find(shown["item"])
+    path = images.inside(root, side.rows[place])
+    if not os.path.isfile(path):
+        raise InputError(f"{shown['name']} has a label and is no file: skip it on the page")
+    return path
 
 
-def _flat(name: str) -> str:
-    return name.replace("/", "__")
+def _copy(items: Items, shown: dict[str, Any], folder: Path) -> str:
+    """Copy an image; its name there: those of one name in two folders need two names in one."""
+    name = flat(shown["name"])
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / name).exists():
+        raise InputError(f"two images would be called {name} in {folder}: rename one")
+    shutil.copyfile(_path(items, shown), folder / name)
+    return name
+
+
+def _content(items: Items, shown: dict[str, Any]) -> dict[str, Any]:
+    found = items.content(shown["item"])
+    if both := found.keys() & {"id", "label"}:
+        raise InputError(
+            f"the pool has a column {min(both)}, as the export has: name the columns of the model "
+            "by --inputs"
+        )
+    return found
+
+
+def _size(items: Items, shown: dict[str, Any]) -> tuple[int, int]:
+    path = _path(items, shown)
+    try:
+        with Image.open(path, formats=images.FORMATS) as image:
+            return image.size
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputError(
+            f"{shown['name']} has a label and cannot be read as an image: skip it on the page"
+        ) from error
 
 
 def _file_name(label: str) -> str:

@@ -197,7 +197,8 @@ def started(spec: Spec) -> "subprocess.Popen[str]":
     """The process that fits, which reads the data while others get ready."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "foresee.label.work"],
+        # -P: what lies in the folder that this is started in is data, and no program.
+        [sys.executable, "-P", "-m", "foresee.label.work"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

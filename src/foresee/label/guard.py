@@ -58,6 +58,11 @@ class Buckets:
             self._left.popitem(last=False)
         return left >= 1
 
+    def give_back(self, who: str) -> None:
+        """Let the last time not count."""
+        left, then = self._left[who]
+        self._left[who] = left + 1, then
+
 
 class Guard:
     """Lets requests through to an application that have the token and come from its own page.
@@ -99,13 +104,12 @@ class Guard:
             return refuse(403, "a request that changes something must say where it comes from")
         if origin is not None and origin != f"http://{hosts[0]}":
             return refuse(403, "another page may not ask this")
-        client = scope.get("client") or ("",)
-        if not self._rates.take(f"{client[0]} {headers.get('cookie', '')[:200]}"):
+        client, cookies = (scope.get("client") or ("",))[0], headers.get("cookie", "")
+        known = _same(cookie_parser(cookies).get(self.cookie, ""), self.token)
+        # People may share an address, and strangers would bring a new cookie with each request.
+        if not self._rates.take(f"{client} {cookies[:200]}" if known else client):
             return refuse(429, "too many requests at once", {"Retry-After": "1"})
-        given = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
-        if _same(given, self.token):
-            return None
-        return self._admit(scope, client[0])
+        return None if known else self._admit(scope, client)
 
     def _admit(self, scope: Scope, client: str) -> Response:
         """The token in the address of the page becomes a cookie, and leaves the address."""
@@ -117,6 +121,7 @@ class Guard:
             return refuse(429, "too many wrong tokens", {"Retry-After": "60"})
         if not _same(tried, self.token):
             return refuse(401, "this is not the token that foresee label printed")
+        self._tries.give_back(client)
         response = RedirectResponse("/", 303)
         response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
         return response

@@ -17,9 +17,10 @@ from foresee.errors import InputError
 from foresee.learner.pool import Named
 from foresee.learner.record import Id
 
-_TEXT = 20_000  # characters of a text that are shown
+_TEXT, _FIELDS = 20_000, 200  # characters of a text and values of a row that are shown
 _SMALL = 256  # pixels of the side below which an image is sent without loss
-_DECODERS = BoundedSemaphore(2)  # each may need the memory of the largest image
+DECODERS = 2  # images at once: each may need the memory of the largest
+_TURN = BoundedSemaphore(DECODERS)
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Spec:
         inputs: columns of a table that a model reads.
         ids: the column of ids.
         size: the side that images are squeezed to for the model.
-        model: None for a model that suits the data, a folder of a transformers image model, or
-            file.py:build.
+        model: None for a model that suits the data, a folder of a transformers or timm image model,
+            torchvision:NAME, or file.py:build.
         seed: of everything random.
         holdout: the share of questions that measure accuracy.
         batch: how many items are chosen at once.
@@ -103,6 +104,9 @@ class Items:
     def __len__(self) -> int:
         return len(self.pool) + (len(self.target) if self.target else 0)
 
+    def __contains__(self, name: Id) -> bool:
+        return name in self.pool.places or (self.target is not None and name in self.target.places)
+
     def number(self, name: Id) -> int:
         """The number of an id."""
         if name in self.pool.places:
@@ -121,13 +125,20 @@ class Items:
         shown: dict[str, Any] = {"item": number, "name": str(side.ids[place])}
         if Path(path).is_dir():
             return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
+        if isinstance(side.rows[place], str):
+            return shown | {"kind": "text", "text": side.rows[place][:_TEXT]}
+        fields = list(self.content(number).items())[:_FIELDS]
+        return shown | {"kind": "row", "fields": [[name, f"{value:g}"] for name, value in fields]}
+
+    def content(self, number: int) -> dict[str, Any]:
+        """The whole of a text, as ``text``, or of a row, by the names of its columns."""
+        side, place, path = self.find(number)
         row = side.rows[place]
         if isinstance(row, str):
-            return shown | {"kind": "text", "text": row[:_TEXT]}
-        values = np.asarray(row).ravel()[:200].tolist()
+            return {"text": row}
+        values = np.asarray(row).ravel().tolist()
         names = self._columns[path] or [str(i) for i in range(len(values))]
-        fields = [[name, f"{value:g}"] for name, value in zip(names, values, strict=False)]
-        return shown | {"kind": "row", "fields": fields}
+        return dict(zip(names, values, strict=False))
 
     def picture(self, number: int, side: int) -> tuple[bytes, str]:
         """An image as a browser reads it, and its type; no file goes out as it lies on the disk.
@@ -138,7 +149,7 @@ class Items:
         rows, place, path = self.find(number)
         if not Path(path).is_dir():
             raise InputError(f"item {number} is no image")
-        with _DECODERS:
+        with _TURN:
             pixels = images.read(images.inside(path, rows.rows[place]))
             image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
             image.thumbnail((side, side), Image.Resampling.BILINEAR)
@@ -158,6 +169,15 @@ class Items:
         assert self.target is not None
         assert self.spec.target is not None
         return self.target, number - len(self.pool), self.spec.target
+
+
+def flat(name: str) -> str:
+    """A path as the name of one file.
+
+    >>> flat("2024/may/1.png")
+    '2024__may__1.png'
+    """
+    return name.replace("/", "__")
 
 
 def _header(path: str, spec: Spec) -> list[str] | None:

@@ -1,7 +1,5 @@
 """Starts and ends all there is: the book, the process that fits, the server, the browser."""
 
-import csv
-import hashlib
 import secrets
 import socket
 import threading
@@ -17,6 +15,7 @@ from foresee.errors import InputError
 from foresee.label.book import Book
 from foresee.label.fitter import Fitter, started
 from foresee.label.guard import is_loopback as is_loopback
+from foresee.label.imports import Taken, take_over
 from foresee.label.items import Items, Spec
 from foresee.label.server import application
 
@@ -51,7 +50,7 @@ class Serving:
         spec: what to label.
         out: the CSV.
         classes: to begin with.
-        import_from: a CSV of labels there are.
+        import_from: a CSV of labels there are, or a folder with a sub-folder for each class.
         host: to listen on.
         port: likewise; 0: a free one.
         token: the secret; None: a new one.
@@ -78,8 +77,9 @@ class Serving:
             undo.callback(process.kill)
             self.book = Book(Items(spec), out, classes)
             undo.callback(self.book.close)
+            self.taken: Taken | None = None
             if import_from is not None:
-                take_over(self.book, import_from)
+                self.taken = take_over(self.book, import_from, classes)
             self._socket = _listening(host, port)
             undo.pop_all()
         token = token or secrets.token_urlsafe(24)
@@ -122,38 +122,6 @@ class Serving:
         self.fitter.stop()
         self._socket.close()
         self.book.close()
-
-
-def take_over(book: Book, path: Path) -> int:
-    """Tell a book the labels in a CSV with the columns id and label, and who where it is there.
-
-    What was taken over before is not told twice.
-
-    Returns:
-        How many there are.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
-    if not rows or not {"id", "label"} <= rows[0].keys():
-        raise InputError(f"--import {path} must have the columns id and label, and a row")
-    people: dict[str, dict[object, str]] = {}
-    numbered = isinstance(book.items.pool.ids, range)
-    for line, row in enumerate(rows, start=2):
-        name: object = int(row["id"]) if numbered and row["id"].isdecimal() else row["id"]
-        answer = " ".join((row["label"] or "").split())
-        if name not in book.items.pool.places or not answer:
-            raise InputError(
-                f"--import {path}, line {line}: {row['id']!r} is not in the pool, or has no label: "
-                "take the line out"
-            )
-        people.setdefault(row.get("who") or "import", {})[name] = answer
-    digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:32]
-    for i, (who, told) in enumerate(people.items()):
-        book.tell_ids(list(told), list(told.values()), who=who, key=f"import-{i}-{digest}")
-    return len(rows)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -20,6 +21,7 @@ from foresee.errors import InputError
 from foresee.label.book import Book
 from foresee.label.fitter import Fitter
 from foresee.label.guard import Guard, refuse
+from foresee.label.items import DECODERS
 from foresee.learner.record import Answer, Id
 
 BODY = 64 << 10  # bytes of a request
@@ -94,6 +96,7 @@ class Page:
 
     def __init__(self, book: Book, fitter: Fitter) -> None:
         self.book, self.fitter, self.items = book, fitter, book.items
+        self._decoders = CapacityLimiter(DECODERS)
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -120,8 +123,12 @@ class Page:
             return refuse(404, "there is no such part of the page")
         return _static(name, _STATIC[name])
 
-    def image(self, request: Request) -> Response:
+    async def image(self, request: Request) -> Response:
         """An item, as an image."""
+        # However many wait for images, a thread is left for those who answer.
+        return await to_thread.run_sync(self._image, request, limiter=self._decoders)
+
+    def _image(self, request: Request) -> Response:
         if request.path_params["edition"] != self.items.edition:
             return refuse(404, "the files have changed: reload the page")
         side = SIDES.get(request.query_params.get("side", "full"))
@@ -158,7 +165,7 @@ class Page:
     def undo(self, request: Request, body: Undo) -> dict[str, Any]:
         """Take an answer back."""
         who = self._ready(request, body.edition)
-        self.book.untell(body.items, who=who, key=body.key)
+        self.book.untell(body.items, who=who, key=body.key, tab=body.tab)
         back = [self._show(self.items.id(number)) for number in body.items]
         return {"items": back, "live": self._live(request)}
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from foresee import arrays
 from foresee.errors import DrawsWarning, InputError
+from foresee.label import extract
 from foresee.label.items import Spec
 
 # Rows that are looked at before there is a model: few, as somebody waits for the first item.
@@ -134,10 +135,11 @@ def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
     from foresee.recipe import Recipe
 
     recipe = Recipe(iterations=300, batch=32, optimiser="adam", learning_rate=1e-3)
-    if spec.model is not None and Path(spec.model).is_dir():
+    if spec.model is not None and (extract.package(spec.model) or Path(spec.model).is_dir()):
         from foresee.learner import Frozen
 
-        return {"model": Frozen(_extractor(spec.model), LogisticRegression(max_iter=1000))}
+        features = extract.extractor(spec.model)
+        return {"model": Frozen(features, LogisticRegression(max_iter=1000))}
     if spec.model is not None:
         return _own(spec.model, recipe)
     shape: tuple[int, ...] = getattr(inputs, "shape", ())
@@ -162,46 +164,6 @@ def _own(name: str, recipe: Any) -> dict[str, Any]:
     if {"inputs", "labels"} <= set(inspect.signature(found).parameters):
         return {"model": found}
     return {"model": found, "recipe": recipe}
-
-
-def _extractor(folder: str) -> Callable[[Any], Any]:
-    """Mean features of a transformers image model on disk, which is never unpickled."""
-    import torch
-
-    try:
-        from transformers import AutoModel
-    except ImportError as error:
-        raise InputError(
-            f"--model {folder} needs transformers: pip install transformers"
-        ) from error
-    try:
-        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--model {folder} is no transformers image model: {error}") from error
-    model.eval()
-    side = getattr(model.config, "image_size", None) or 224
-    side = side if isinstance(side, int) else side[0]
-    config = Path(folder, "preprocessor_config.json")
-    known = json.loads(config.read_text()) if config.is_file() else {}
-    mean, std = (
-        torch.tensor(known.get(name, default)).reshape(1, 3, 1, 1)
-        for name, default in (("image_mean", [0.5] * 3), ("image_std", [0.5] * 3))
-    )
-
-    @torch.inference_mode()
-    def features(rows: Any) -> Any:
-        parts = []
-        for part in torch.as_tensor(np.asarray(rows)).split(32):
-            x = torch.nn.functional.interpolate(part.float() / 255, (side, side), mode="bilinear")
-            found = model(pixel_values=(x - mean) / std)
-            pooled = getattr(found, "pooler_output", None)
-            hidden = found.last_hidden_state
-            if pooled is None:  # tokens [n k d] or a map [n d h w]
-                pooled = hidden.mean(1) if hidden.ndim == 3 else hidden.mean((2, 3))
-            parts.append(pooled.reshape(len(part), -1))
-        return torch.cat(parts)
-
-    return features
 
 
 if __name__ == "__main__":

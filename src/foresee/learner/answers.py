@@ -1,13 +1,15 @@
-"""Ids and labels as people write them: plain values that JSON holds, each of one kind."""
+"""Ids and labels as people bring them, checked."""
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from foresee.errors import InputError
-from foresee.learner.record import Answer, Id, Label
+from foresee.learner.record import Answer, Id
+from foresee.learner.written import Label
 
 
 def checked_ids(name: str, values: Any) -> list[Id]:
@@ -31,7 +33,7 @@ def checked_labels(
     classes: Sequence[Label] | None,
     before: Mapping[Id, Label],
 ) -> dict[Id, Label | Answer]:
-    """Labels by id, of the kind of those before, among the classes where these are known.
+    """Labels by id: among the classes where these are known, else of the kind of those before.
 
     >>> checked_labels(["a", "b"], ["cat", "dog"], None, {})
     {'a': 'cat', 'b': 'dog'}
@@ -39,22 +41,30 @@ def checked_labels(
     found = _plain("labels", labels)
     if len(found) != len(ids):
         raise InputError(f"labels must be one for each of the {len(ids)} ids, got {len(found)}")
-    kind = type(next(iter(classes or before.values()), None))
+    own = None if classes is None else {label: label for label in classes}
+    others = list(islice(before.values(), 1))
     told: dict[Id, Any] = {}
     for name, label in zip(ids, found, strict=True):
         if not isinstance(label, Answer):
-            _check_label(label)
-            kind = type(label) if kind is type(None) else kind
-            if type(label) is not kind:  # 1, 1.0 and True would be one class
+            _check_label("labels", label)
+            if own is not None and label not in own:
                 raise InputError(
-                    f"labels must be of one kind: {name!r} has {label!r}, and others are "
-                    f"{kind.__name__}: write all alike"
-                )
-            if classes is not None and label not in classes:
-                raise InputError(
-                    f"labels: {name!r} has {label!r}, which is none of the classes {list(classes)}:"
+                    f"labels: {name!r} has {label!r}, which is none of the classes {list(own)}:"
                     " correct it, or name it among the classes"
                 )
+            if own is None and label is None:
+                raise InputError(
+                    f"labels: {name!r} has None: leave out what is not labelled, tell foresee.SKIP "
+                    "or foresee.UNSURE, or name None among the classes"
+                )
+            # 1, 1.0 and True are equal, and would be one class.
+            like = own[label] if own else (others or [label])[0]
+            if type(label) is not type(like):
+                raise InputError(
+                    f"labels must be of one kind: {name!r} has {label!r}, and there is {like!r}: "
+                    "write all alike, or pass those that there can be as classes=[...]"
+                )
+            others = [like]
         if name in told and told[name] != label:
             raise InputError(
                 f"labels: {name!r} has both {told[name]!r} and {label!r}: tell one of them"
@@ -64,32 +74,55 @@ def checked_labels(
 
 
 def check_classes(classes: Any) -> list[Label]:
-    """Classes, at least two, each once, of one kind."""
+    """Classes, at least two, no two of them equal."""
     found = _plain("classes", classes)
-    checked_labels(range(len(found)), found, None, {})
+    for label in found:
+        _check_label("classes", label)
     if len(set(found)) < max(2, len(found)) or any(isinstance(c, Answer) for c in found):
-        raise InputError(f"classes must be at least 2, each once, got {found}: name all of them")
+        raise InputError(
+            f"classes must be at least 2, each once (1, 1.0 and True are one), got {found}: name "
+            "all of them"
+        )
     return found
 
 
-def _check_label(label: Any) -> None:
-    if label is None or (isinstance(label, float) and not math.isfinite(label)):
+def _check_label(name: str, label: Any) -> None:
+    """Any hashable value but those that are not even equal to themselves."""
+    try:
+        hash(label)
+    except TypeError:
         raise InputError(
-            f"labels: {label} is no label: leave out what is not labelled, or tell foresee.SKIP or "
-            "foresee.UNSURE"
-        )
-    if type(label) not in (str, int, float, bool):
+            f"{name} must be hashable, got {label!r}: pass tuples in place of lists and rows"
+        ) from None
+    if not _is_itself(label):
         raise InputError(
-            f"labels must be texts, whole numbers, floats or booleans, got {label!r}: name the "
-            "classes so"
+            f"{name}: {label!r} is no label: leave out what is not labelled, or tell foresee.SKIP "
+            "or foresee.UNSURE"
         )
+
+
+def _is_itself(label: Any) -> bool:
+    if type(label) in (tuple, frozenset):  # which look for the same object first
+        return all(map(_is_itself, label))
+    try:
+        return bool(label == label) and not (isinstance(label, float) and math.isinf(label))
+    except (TypeError, ValueError):  # pandas.NA is neither
+        return False
 
 
 def _plain(name: str, values: Any) -> list[Any]:
     """A list of Python's own values, of whatever sequence."""
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+    unordered = isinstance(values, str | bytes | Mapping | set | frozenset)
+    if unordered or not hasattr(values, "__iter__"):
         raise InputError(f"{name} must be a sequence, got {values!r}: pass a list")
-    found = values.tolist() if hasattr(values, "tolist") else list(values)
+    # numpy would make numbers of its times.
+    times = getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m")
+    found = values.tolist() if hasattr(values, "tolist") and not times else list(values)
     if not isinstance(found, list):
         raise InputError(f"{name} must be a sequence, got {values!r}: pass a list")
-    return [value.item() if isinstance(value, np.generic) else value for value in found]
+    return [
+        value.item()
+        if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64)
+        else value
+        for value in found
+    ]

@@ -15,7 +15,8 @@ from foresee.errors import InputError
 from foresee.learner import record
 from foresee.learner.answers import checked_ids, checked_labels
 from foresee.learner.pool import Named
-from foresee.learner.record import Answer, Batch, Event, Id, Label, State
+from foresee.learner.record import Answer, Batch, Id, State
+from foresee.learner.written import Event, Label, looks
 from foresee.seeding import generator
 
 
@@ -70,7 +71,7 @@ class Desk:
         self._apart = generator(seed, "holdout").permutation(m)[:share]
         self.lock = RLock()
         self.state, self.events = State(), list[Event]()
-        self.record = None if path is None else record.Record(path, self.header())
+        self.record = None if path is None else record.Record(path, self.header(), classes)
         if self.record is not None:
             try:
                 self._take_up(self.record)
@@ -212,7 +213,7 @@ class Desk:
             told, held = self.state.labels, self.state.held
             places = {self.pool.places[name]: told[name] for name in told if name not in held}
             labels = [places[place] for place in sorted(places)]
-            classes = self.known if self.known is not None else sorted(set(labels))
+            classes = self.known if self.known is not None else _in_order(labels)
             return Now(sorted(places), labels, classes, self.state.batches, self.state.changes)
 
     def next_held(self, size: int) -> list[Id]:
@@ -254,7 +255,7 @@ class Desk:
         return {
             "seed": int(self.seed),
             "holdout": float(self.holdout),
-            "classes": self.known,
+            "classes": None if self.known is None else looks(self.known),
             # Rows that have no other name than their number must stay where they are.
             "rows": len(self.pool) if numbered else None,
             "look": self.pool.look() if numbered else None,
@@ -270,7 +271,7 @@ class Desk:
                     f"{found.path} was begun with {key} = {theirs.get(key)!r}, and this learner "
                     f"has {mine[key]!r}: pass the same again, or choose another path"
                 )
-        self.state, self.events = record.folded(found.path, found.events), list(found.events)
+        self.events, self.state = record.folded(found.path, found.lines, self.known)
         held = self.state.held
         for name in (*self.state.labels, *self.state.aside, *self.state.out, *held):
             if name not in (self.target if name in held else self.pool).places:
@@ -278,6 +279,15 @@ class Desk:
                     f"{found.path} knows {name!r}, which is not in the pool: pass the pool and the "
                     "ids it was begun with"
                 )
+
+
+def _in_order(labels: Sequence[Label]) -> list[Label]:
+    """Each once: sorted, or where Python cannot sort them as they come."""
+    found: list[Any] = list(dict.fromkeys(labels))
+    try:
+        return sorted(found)
+    except TypeError:
+        return found
 
 
 def _check_name(who: Any) -> None:

@@ -25,8 +25,9 @@ from foresee.learner.desk import Desk, Now
 from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
 from foresee.learner.pool import Named, distinct, subset
-from foresee.learner.record import Batch, Event, Id, Label, Told
+from foresee.learner.record import Batch, Id, Told
 from foresee.learner.why import gains
+from foresee.learner.written import PLAIN, Event, Label, seen
 from foresee.posteriors import point
 from foresee.recipe import Recipe
 from foresee.seeding import generator
@@ -65,8 +66,9 @@ class Fitted(NamedTuple):
 class Learner:
     """Ask for labels and tell them: the model is fitted to what was told when it is next needed.
 
-    Labels are texts, whole numbers, floats or booleans, all of one kind. The last answer to an id
-    counts; ids may be told unasked, late and in part; `foresee.SKIP` takes a point out for good,
+    Labels are any hashable values, of one kind unless ``classes`` are given, and equal ones are
+    one class; what a file holds of them is told with ``path``. The last answer to an id counts;
+    ids may be told unasked, late and in part; `foresee.SKIP` takes a point out for good,
     `foresee.UNSURE` until nothing else is left. Until labels of two classes are told, batches
     are spread over the target by raw features. Threads may use a learner at once: telling does not
     wait for a fit.
@@ -85,7 +87,8 @@ class Learner:
             "target/" and what it would be.
         seed: of everything random.
         strategy: (view, size, rng) -> positions; by default `foresee.Default`.
-        classes: all labels there can be; by default those that were told.
+        classes: all labels there can be; by default those that were told, sorted where they can
+            be, otherwise in the order of the pool.
         costs: the price of each label of the pool [n]: gain per price decides.
         holdout: the share of all points asked for that are drawn at random from the target, never
             trained on, and counted by `card`.
@@ -94,7 +97,9 @@ class Learner:
         candidates: a strategy chooses from so many points, drawn anew for each batch; None: all.
         targets: it looks at so many points of the target; None: all.
         device: where a network is trained.
-        path: a file where all is kept as it happens, and taken up again if it is there.
+        path: a file where all is kept as it happens, and taken up again if it is there. Labels
+            other than texts, numbers, booleans, bytes, dates and times, or tuples and frozensets of
+            these, are kept by their position in ``classes``, which must then be given.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> x = np.random.default_rng(0).normal(size=(50, 2))
@@ -286,18 +291,25 @@ class Learner:
     def predict(self, inputs: Inputs) -> Any:
         """The likeliest label of each input [n]; a series where a frame or a series came."""
         fitted = self._fitted()
-        found = np.array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
+        found = _array(fitted.classes)[self._point(fitted, inputs).argmax(1)]
+        own = found.dtype == object  # what a frame would otherwise guess the kind of
         if hasattr(inputs, "iloc"):
-            return sys.modules["pandas"].Series(found, index=inputs.index)
-        return sys.modules["polars"].Series(found) if arrays.is_polars(inputs) else found
+            series = sys.modules["pandas"].Series
+            return series(found, inputs.index, object if own else None)
+        if arrays.is_polars(inputs):
+            polars = sys.modules["polars"]
+            return polars.Series(found.tolist(), dtype=polars.Object if own else None)
+        return found
 
     def predict_proba(self, inputs: Inputs) -> Any:
         """Probabilities [n c], columns in the order of `classes_`; a frame where one came."""
         fitted = self._fitted()
         probs = self._point(fitted, inputs)
         if hasattr(inputs, "iloc"):
-            frame = sys.modules["pandas"].DataFrame
-            return frame(probs, index=inputs.index, columns=fitted.classes)
+            pandas, names = sys.modules["pandas"], _array(fitted.classes)
+            kind = object if names.dtype == object else None
+            columns = pandas.Index(names, dtype=kind, tupleize_cols=False)
+            return pandas.DataFrame(probs, index=inputs.index, columns=columns)
         if arrays.is_polars(inputs):
             return sys.modules["polars"].DataFrame(probs, [str(each) for each in fitted.classes])
         return probs
@@ -360,14 +372,17 @@ class Learner:
         places = np.array([self._desk.target.places[name] for name in truth])
         fitted = self._fitted()
         probs = self._point_of(fitted, self._part("target", places))
-        found = np.array(fitted.classes)[probs.argmax(1)].tolist()
+        found = [fitted.classes[best] for best in probs.argmax(1)]
         right = sum(a == b for a, b in zip(found, truth.values(), strict=True))
         interval = binomtest(right, len(truth)).proportion_ci(method="wilson")
         low, high = float(interval.low), float(interval.high)
         return Card(right / len(truth), low, high, len(truth), trained)
 
     def events(self, since: int = 0) -> list[Event]:
-        """All that happened, from event number ``since`` on: plain values, as JSON has them."""
+        """All that happened, from event number ``since`` on.
+
+        Plain values, as JSON has them, but for labels, which are your own.
+        """
         with self._desk.lock:
             return self._desk.events[since:]
 
@@ -405,7 +420,7 @@ class Learner:
         """Write all that was asked and told to a file, for `load`; the pool is not in it."""
         own = self._desk.record
         if own is None or Path(path).absolute() != own.path.absolute():
-            record.write(Path(path), self._desk.header(), self.events())
+            record.write(Path(path), self._desk.header(), self.events(), self._desk.known)
 
     @classmethod
     def load(cls, path: Path | str, model: Any, pool: Any = None, **options: Any) -> "Learner":
@@ -416,7 +431,8 @@ class Learner:
             model: as it was.
             pool: as it was, and ``target``, ``ids``, ``costs`` and ``strategy`` among the options
                 likewise; what was read from files is read again, if they are left out.
-            options: other arguments of `Learner`; seed, classes and holdout are known.
+            options: other arguments of `Learner`; seed, holdout and classes are known, but for
+                classes that no file can hold, which are passed as they were.
         """
         header, _ = record.read(Path(path))
         for name, given in (("pool", pool), ("target", options.pop("target", None))):
@@ -427,6 +443,8 @@ class Learner:
                 raise InputError(f"{name} is not kept in {path}: pass it as it was")
             options[name] = given
         kept = {name: header[name] for name in ("seed", "classes", "holdout")}
+        if kept["classes"] is not None and "classes" not in options:
+            kept["classes"] = seen(path, kept["classes"])
         return cls(model, path=path, **(kept | options))
 
     def close(self) -> None:
@@ -462,16 +480,19 @@ class Learner:
 
     def _fitted_to(self, now: Now) -> "Fitted":
         """The model of what was told then; None where labels are of fewer than two classes."""
-        key = json.dumps([now.places, now.labels, now.classes])
+        numbers, names = _numbers(now.labels, now.classes), now.classes
+        if not all(type(name) in PLAIN for name in names):
+            names = list(range(len(names)))
+        key = json.dumps([now.places, [names[number] for number in numbers], names])
         with self._turn, _explained(self.model):
             if key != self._last.key:
                 posterior = None
                 if len(set(now.labels)) > 1:
                     rows = arrays.rows("labelled", self._part("pool", np.array(now.places))[:])
                     rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
-                    numbers = _numbers(now.labels, now.classes)
                     posterior = self._fit(rows, numbers, rng, len(now.classes))
                 self._last = Fitted(key, posterior, now.classes)
+            self._last = self._last._replace(classes=now.classes)
             return self._last
 
     def _fitted(self) -> "Fitted":
@@ -608,6 +629,16 @@ def _numbers(labels: Sequence[Label], classes: Sequence[Label]) -> NDArray[np.in
     """The position of each label among the classes."""
     number = {label: i for i, label in enumerate(classes)}
     return np.array([number[label] for label in labels], np.int64)
+
+
+def _array(classes: Sequence[Label]) -> NDArray[Any]:
+    """Classes [c] as numpy has them, or as they are where it would make others of them."""
+    if len({type(label) for label in classes}) == 1 and type(classes[0]) in PLAIN:
+        found = np.array(classes)
+        same = zip(found.tolist(), classes, strict=True)
+        if all(mine == own and type(mine) is type(own) for mine, own in same):
+            return found
+    return np.fromiter(classes, object, len(classes))
 
 
 def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:

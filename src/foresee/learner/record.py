@@ -15,7 +15,6 @@ told. The events, by their ``kind``:
 import json
 import os
 import platform
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,13 +27,13 @@ from filelock import FileLock, Timeout
 
 from foresee import files, lines
 from foresee.errors import InputError
+from foresee.learner.written import Event, Label, event_read, event_written
 
 # A text or a whole number; people index with them, so a checker of types must not mind.
 Id: TypeAlias = Any
-Label: TypeAlias = str | int | float | bool
-Event: TypeAlias = dict[str, Any]
 
-FORMAT = 2
+FORMAT = 3
+_READABLE = (2, FORMAT)  # in 2, labels are texts, numbers or booleans
 _BEGIN = b'{"kind": "learner", "format": '
 _BATCH = ("size", "ids", "scores", "promise", "held", "seen")
 
@@ -182,8 +181,8 @@ def answers(event: Event) -> Iterator[tuple[Id, Label | Answer]]:
 
 def content(event: Event) -> int:
     """A number that tells what was told from other things, under the same key."""
-    told = {k: v for k, v in event.items() if k not in ("who", "at", "key")}
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+    names = ("ids", "labels", *(answer.value for answer in Answer))
+    return hash((event["kind"], *(tuple(event.get(name, ())) for name in names)))
 
 
 def history(events: Iterable[Event]) -> list[Told]:
@@ -205,8 +204,10 @@ def history(events: Iterable[Event]) -> list[Told]:
 class Record:
     """The file of a learner, open for writing: no other process may open it until `close`."""
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, header: dict[str, Any], classes: Sequence[Label] | None = None
+    ) -> None:
+        self.path, self._classes = path, classes
         self._who = path.with_name(f".{path.name}.who")
         self._lock = FileLock(
             path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False
@@ -233,7 +234,7 @@ class Record:
     def _open(self, header: dict[str, Any]) -> None:
         data = lines.content(self.path)
         found = _parse(self.path, data)
-        self.header, self.events = header, found.values[1:]
+        self.header, self.lines = header, found.values[1:]
         if found.values:
             self.header = found.values[0]
             lines.truncate(self.path, found.size)
@@ -252,7 +253,7 @@ class Record:
         """Write an event; when this returns it is on the disk."""
         if not self._lock.is_locked:
             raise InputError(f"{self.path} was closed: make the learner anew to go on")
-        self._sum = lines.append(self.path, event, self._sum)
+        self._sum = lines.append(self.path, event_written(event, self._classes), self._sum)
 
     def close(self) -> None:
         """Let others write."""
@@ -275,17 +276,22 @@ def identity(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Event]]:
-    """The header and the events of a record that nobody need hold open."""
+    """The header and the other lines of a record that nobody need hold open."""
     found = _parse(path, lines.content(path))
     if not found.values:
         raise InputError(f"there is no learner in {path}: check the path")
     return found.values[0], found.values[1:]
 
 
-def write(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
+def write(
+    path: Path,
+    header: dict[str, Any],
+    events: Sequence[Event],
+    classes: Sequence[Label] | None = None,
+) -> None:
     """Write a whole record at once, in place of what a learner wrote there before."""
     content, above = [], lines.NONE.sum
-    for values in (identity(header), *events):
+    for values in (identity(header), *(event_written(event, classes) for event in events)):
         line, above = lines.encode(values, above)
         content.append(line)
     try:
@@ -300,25 +306,28 @@ def write(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
         ) from error
 
 
-def folded(path: Path, events: Sequence[Event]) -> State:
-    """The state after all events."""
-    state = State()
-    for line, event in enumerate(events, start=2):
+def folded(
+    path: Path, held: Sequence[Event], classes: Sequence[Label] | None = None
+) -> tuple[list[Event], State]:
+    """The events that lines hold, and the state after them."""
+    events, state = list[Event](), State()
+    for line, values in enumerate(held, start=2):
         try:
-            state.apply(event)
+            events.append(event_read(values, classes))
+            state.apply(events[-1])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} is no record that this version of foresee can read (line {line}: {error})"
                 ": move it away, or use the version that wrote it"
             ) from error
-    return state
+    return events, state
 
 
 def _parse(path: Path, data: bytes) -> lines.Lines:
     if not _BEGIN.startswith(data[: len(_BEGIN)].rstrip(b"\0")):
         raise InputError(f"{path} is no record of a learner: choose another path")
     found = lines.parse(path, data)
-    if found.values and found.values[0]["format"] != FORMAT:
+    if found.values and found.values[0]["format"] not in _READABLE:
         raise InputError(
             f"{path} has format {json.dumps(found.values[0]['format'])}, and this version of "
             f"foresee reads {FORMAT}: use the version that wrote it"

@@ -262,6 +262,8 @@ function drawClasses() {
   const now = JSON.stringify(names);
   if ($("classes").dataset.now === now) return;
   $("classes").dataset.now = now;
+  const words = names.flatMap((name) => name.split(/\s+/)).map((word) => word.length);
+  $("classes").style.setProperty("--word", Math.min(16, Math.max(1, ...words)));
   $("classes").replaceChildren(...names.map((name, i) => {
     const button = make("button", { type: "button", className: "class" },
       ...(i < 9 ? [make("kbd", { textContent: String(i + 1) })] : []), make("span", { textContent: name }));
@@ -322,7 +324,9 @@ function drawAccuracy(live) {
 
 function promised(live) {
   if (live.promise === null || !live.batch) {
-    return "Not known yet: labels of two classes are needed.";
+    const known = Object.values(live.counts).filter((count) => count).length;
+    return known > 1 ? "Not known yet: the model has to learn from the first labels."
+      : "Not known yet: labels of two classes are needed.";
   }
   const [n, gain] = live.batch;
   const all = live.promise;

@@ -1,0 +1,127 @@
+"""Labels that there are already, in a table or in a sub-folder for each class."""
+
+import csv
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from foresee import sources
+from foresee.errors import InputError
+from foresee.label.book import Book
+from foresee.label.items import Items, flat
+from foresee.learner.record import Id
+
+# The label of each id, by whose it is.
+People: TypeAlias = dict[str, dict[Id, str]]
+
+_NOBODY = "import"
+
+
+class Taken(NamedTuple):
+    """How many labels there are, of how many target items, and images that have none."""
+
+    labels: int
+    held: int = 0
+    passed: int = 0
+
+
+def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
+    """Tell a book the labels there are; what was taken over before is not told twice.
+
+    Labels of target items are held out: the accuracy is counted from them, and no model learns
+    from them.
+
+    Args:
+        book: of the page.
+        path: a CSV with the columns id and label, and who where it is there; or a folder with a
+            sub-folder for each class, with images of the names that they have in the pool or the
+            target (``a/b.png`` may be ``a__b.png``, as an export has it). In the folder of the
+            pool or of the target itself, each image of a sub-folder is of that class.
+        classes: where there are some, images in sub-folders of other names have no label.
+    """
+    passed = 0
+    if path.is_dir():
+        people, passed = _of_folder(book.items, path, classes)
+    else:
+        people = _of_table(book.items, path)
+    digest = hashlib.sha256(repr(people).encode()).hexdigest()[:32]
+    pool, held = book.items.pool.places, 0
+    for i, (who, told) in enumerate(people.items()):
+        apart = [name for name in told if name not in pool]
+        book.hold(apart)
+        held += len(apart)
+        book.tell_ids(list(told), list(told.values()), who=who, key=f"import-{i}-{digest}")
+    return Taken(sum(map(len, people.values())), held, passed)
+
+
+def _of_table(items: Items, path: Path) -> People:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
+    if not rows or not {"id", "label"} <= rows[0].keys():
+        raise InputError(f"--import {path} must have the columns id and label, and a row")
+    people: People = {}
+    numbered = isinstance(items.pool.ids, range)
+    for line, row in enumerate(rows, start=2):
+        given, answer = row["id"] or "", " ".join((row["label"] or "").split())
+        name: Id = int(given) if numbered and given.isdecimal() else given
+        if name not in items or not answer:
+            raise InputError(
+                f"--import {path}, line {line}: {given!r} is not in the pool or the target, or has "
+                "no label: take the line out"
+            )
+        people.setdefault(row.get("who") or _NOBODY, {})[name] = answer
+    return people
+
+
+def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[People, int]:
+    """Labels, and how many images are in no sub-folder that counts."""
+    if not Path(items.spec.pool).is_dir():
+        raise InputError(f"--import {path} is a folder, and the pool has no images: pass a CSV")
+    told: dict[Id, str] = {}
+    passed, own = 0, _own(items, path)
+    known = _names(items) if own is None else None
+    for name in sources.image_names(path, lazy=True):
+        label, inner, rest = name.partition("/")
+        label = " ".join(label.split())
+        if not inner or (classes and label not in classes):
+            passed += 1
+            continue
+        found = f"{own}{name}" if known is None else known.get(rest)
+        if found is None or found not in items:
+            raise InputError(
+                f"--import {path}: {name} is in neither the pool nor the target, or under a name "
+                "that several there have: put it there too, or take it out"
+            )
+        if told.setdefault(found, label) != label:
+            raise InputError(
+                f"--import {path}: {found} is in the sub-folders {told[found]} and {label}: take "
+                "it out of one"
+            )
+    if not told:
+        raise InputError(
+            f"--import {path} has no images in sub-folders"
+            f"{' named by --classes' if classes else ''}: a sub-folder for each class is needed"
+        )
+    return {_NOBODY: told}, passed
+
+
+def _own(items: Items, path: Path) -> str | None:
+    """What ids of images in a folder begin with, if it is that of the pool or of the target."""
+    for side, begin in ((items.spec.pool, ""), (items.spec.target, "target/")):
+        if side is not None and os.path.realpath(side) == os.path.realpath(path):
+            return begin
+    return None
+
+
+def _names(items: Items) -> dict[str, Id | None]:
+    """Ids by what an image may be called elsewhere; None where that is not one id."""
+    ids = [*items.pool.ids, *(items.target.ids if items.target else ())]
+    number = Counter(flat(name) for name in ids)
+    found = {flat(name): name if number[flat(name)] == 1 else None for name in ids}
+    return found | {name: name for name in ids if "/" in name or number[name] == 1}
