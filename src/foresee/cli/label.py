@@ -95,7 +95,7 @@ def label(
         stop(f"error: {error}: pip install 'foresee[label]'", code=2)
     from foresee.label.items import Spec
 
-    _check_model(model)
+    check_model(model)
     columns = None if inputs is None else tuple(_split(inputs))
     spec = Spec(
         str(pool),
@@ -128,7 +128,7 @@ def label(
     return None
 
 
-def _check_model(model: str | None) -> None:
+def check_model(model: str | None) -> None:
     """Refuse at the start what the fitting process would refuse later, out of sight."""
     if model is None or (Path(model) / "config.json").is_file():
         return

@@ -193,11 +193,11 @@ class Fitter:
                     pipe.close()
 
 
-def started(spec: Spec) -> "subprocess.Popen[str]":
+def started(spec: Spec, module: str = "foresee.label.work") -> "subprocess.Popen[str]":
     """The process that fits, which reads the data while others get ready."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "foresee.label.work"],
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
