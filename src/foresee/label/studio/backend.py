@@ -137,15 +137,14 @@ class Backend:
 
     def _loop(self) -> None:
         while not self._done.is_set():
-            sent = self._news.wait(_POLL)
-            if sent:
+            if self._news.wait(_POLL):
                 self._wait_for_quiet()
             with self._lock:
                 changed, everything, forced = self._changed, self._all, self._forced
                 self._changed, self._all, self._forced = set(), False, False
             try:
                 if not self._done.is_set():
-                    self._round(changed, everything, forced, sent)
+                    self._round(changed, everything, forced)
                 self.error = ""
             except Exception as error:  # whatever happens in Label Studio, it is tried again
                 if not self._done.is_set():
@@ -167,12 +166,12 @@ class Backend:
             self._log(reason)
         self.error = reason
 
-    def _round(self, changed: set[int], everything: bool, forced: bool, sent: bool) -> None:
+    def _round(self, changed: set[int], everything: bool, forced: bool) -> None:
         """Read what changed, rank if something did, and see that Label Studio shows it."""
         project = self.studio.project()
         form = Form.read(project["label_config"])
         counts = tuple(project.get(name) for name in _COUNTS)
-        missed = not sent and counts != self._counts
+        missed = not changed and counts != self._counts
         if everything or missed or form != self.form:
             self._tasks = {task["id"]: _read(form, task) for task in self.studio.tasks()}
             self._counts, changed = counts, set()

@@ -71,7 +71,7 @@ def _rank(
     names = [*first, *(rest[i] for i in order)]
     probs = learner.proba_of(names)
     labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
-    shares = probs.max(1).round(4).tolist()
+    shares = probs.max(1).astype(np.float64).round(4).tolist()
     return {"queue": list(zip(names, labels, shares, strict=True)), "promise": learner.promise()}
 
 
