@@ -76,7 +76,8 @@ def label_studio(
     except ImportError as error:
         stop(f"error: {error}: pip install 'foresee[label]'", code=2)
     from foresee.label.studio.api import Studio
-    from foresee.label.studio.backend import Backend, Options
+    from foresee.label.studio.backend import Backend, Options, check_target
+    from foresee.label.studio.form import Form
     from foresee.label.studio.server import Door
     from foresee.label.studio.shelf import Shelf
 
@@ -87,10 +88,12 @@ def label_studio(
             stop(f"error: --host {host} opens the backend to others: set ${_PASSWORD}", code=2)
         note(f"whoever reaches {host} can try the password; the connection is not encrypted")
     studio = Studio(url, project, _token(token_file))
+    form = Form.read(studio.project()["label_config"])
     options = Options(None if target is None else str(target), model, size, seed, batch, ahead)
+    check_target(options.target, form)
     shelf = Shelf(state or Path(f"label-studio-{project}"), {"url": studio.url, "project": project})
     try:
-        backend = Backend(studio, shelf, options, _log)
+        backend = Backend(studio, form, shelf, options, _log)
         listening = serve.listening(host, port)
         shown = f"[{host}]" if ":" in host else host
         at = listening.getsockname()[1]

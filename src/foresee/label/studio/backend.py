@@ -62,18 +62,23 @@ class Backend:
 
     Args:
         studio: the project.
+        form: its labelling interface.
         shelf: the backend's folder.
         options: how to rank.
         log: hears in one line what happened.
     """
 
     def __init__(
-        self, studio: Studio, shelf: Shelf, options: Options, log: Callable[[str], None]
+        self,
+        studio: Studio,
+        form: Form,
+        shelf: Shelf,
+        options: Options,
+        log: Callable[[str], None],
     ) -> None:
-        self.studio, self.shelf, self.options, self._log = studio, shelf, options, log
+        self.studio, self.form, self.shelf = studio, form, shelf
+        self.options, self._log = options, log
         self.error = ""
-        self.form = Form.read(studio.project()["label_config"])
-        _check_target(options.target, self.form)
         self._tasks: Tasks = {}
         self._counts: tuple[Any, ...] = ()
         self._worker: subprocess.Popen[str] | None = None
@@ -306,7 +311,8 @@ def _is_ours(version: str) -> bool:
     return version.startswith(_PREFIX) and version[len(_PREFIX) :].isdecimal()
 
 
-def _check_target(target: str | None, form: Form) -> None:
+def check_target(target: str | None, form: Form) -> None:
+    """Refuse a target that is not of the kind of the tasks."""
     if target is None:
         return
     path = Path(target)
