@@ -100,11 +100,12 @@ class Studio:
         """A personal access token, as the page makes it for who is logged in."""
         return self.call("POST", "/api/token/", {})["token"]
 
-    def project(self, kind, classes, **more):
-        choices = "".join(f'<Choice value="{name}"/>' for name in classes)
-        item = f'<{kind} name="item" value="${kind.lower()}"/>'
-        config = f'<View>{item}<Choices name="label" toName="item">{choices}</Choices></View>'
-        body = {"title": f"{kind}s", "label_config": config, **more}
+    def project(self, kind, classes, title="A project", item="", choices=""):
+        """A new one; ``item`` and ``choices`` are attributes of these two."""
+        each = "".join(f'<Choice value="{name}"/>' for name in classes)
+        shown = f'<{kind} name="item" value="${kind.lower()}" {item}/>'
+        chosen = f'<Choices name="label" toName="item" {choices}>{each}</Choices>'
+        body = {"title": title, "label_config": f"<View>{shown}{chosen}</View>"}
         return Project(self, self.call("POST", "/api/projects", body)["id"])
 
 

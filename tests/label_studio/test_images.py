@@ -4,29 +4,12 @@ import os
 import subprocess
 import sys
 
-import pytest
 import real
-from PIL import Image
-from sklearn.datasets import load_digits
 
 CLASSES = [str(digit) for digit in range(10)]
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    root = tmp_path_factory.mktemp("digits")
-    images, labels = load_digits().images, load_digits().target
-    for i in range(80):
-        pixels = (images[i] * 15.9).astype("uint8")
-        Image.fromarray(pixels).save(root / f"{i:03d}is{labels[i]}.png")
-    return sorted(root.iterdir())
-
-
-def truth(task):
-    return task["data"]["image"].rpartition("is")[2].removesuffix(".png")
-
-
-def test_digits_by_a_personal_access_token(studio, backends, digits):
+def test_digits_by_a_personal_access_token(studio, backends, digits, truth):
     project = studio.project("Image", CLASSES)
     project.add_images(digits)
     token = studio.personal_token()
