@@ -7,8 +7,9 @@ import http.client
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import SplitResult, quote, urlsplit
 
 from foresee import images
@@ -49,7 +50,6 @@ class Studio:
         self._token = token
         self._personal = token.count(".") == 2  # a JSON web token
         self._bearer, self._until = "", 0.0
-        self._connection: http.client.HTTPConnection | None = None
 
     def project(self) -> Json:
         """The project: its label_config, model_version and counts of what there is."""
@@ -111,6 +111,8 @@ class Studio:
         >>> studio.path("http://127.0.0.1:80/data/x.png"), studio.path("//else.where/data/x.png")
         (None, None)
         """
+        if not source.isprintable():
+            return None
         try:
             at = urlsplit(source)
             here = _origin(at) == _origin(self._at)
@@ -120,7 +122,7 @@ class Studio:
             return None
         path = at.path.removeprefix(self._at.path)
         # Uploads, local files and nothing else: an address in a task must not act with the token.
-        if not path.startswith("/data/") or "/.." in path or not path.isprintable():
+        if not path.startswith("/data/") or "/.." in path:
             return None
         return f"{path}?{at.query}" if at.query else path
 
@@ -129,63 +131,41 @@ class Studio:
         path = self.path(source)
         if path is None:
             return False
-        response = self._reply("GET", _quoted(path), None)
-        if response.status != 200:  # where a file is gone, Label Studio answers 500
-            self._read(response)
-            return False
-        part = to.with_name(f".{to.name}.part")
-        size = 0
-        with open(part, "wb") as file:
-            while size <= images.BYTES and (content := self._read(response, 1 << 20)):
+        part, size = to.with_name(f".{to.name}.part"), 0
+        header = self._authorisation()
+        with open(part, "wb") as file, self._asked("GET", _quoted(path), None, header) as response:
+            there = response.status == 200  # where a file is gone, Label Studio answers 500
+            while there and size <= images.BYTES and (content := response.read(1 << 20)):
                 size += len(content)
-                file.write(content)
-        if size > images.BYTES:
+                _write(file, content)
+        if not there or size > images.BYTES:
             part.unlink()
             return False
         part.replace(to)
         return True
 
-    def close(self) -> None:
-        """Give the connection back; the next question opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        response = self._reply(method, path, None if body is None else json.dumps(body).encode())
-        content = self._read(response)
+        content = None if body is None else json.dumps(body).encode()
+        status, found = self._once(method, path, content, self._authorisation())
+        if status == 401 and self._personal:  # the short-lived token ended early
+            self._until = 0.0
+            status, found = self._once(method, path, content, self._authorisation())
         short = path.split("?")[0]
-        if response.status == 404:
+        if status == 404:
             raise _MissingError(f"Label Studio has no {short}")
-        if response.status in (401, 403):
+        if status in (401, 403):
             raise InputError(
                 f"{self.url} does not take the token for project {self.number}: copy it again from "
                 "Label Studio (Account & Settings), and check that its owner may see the project"
             )
-        if response.status >= 300:
-            raise OSError(f"Label Studio answers {response.status} to {method} {short}")
+        if status >= 300:
+            raise OSError(f"Label Studio answers {status} to {method} {short}")
         try:
-            return json.loads(content) if content else None
+            return json.loads(found) if found else None
         except ValueError:
             raise InputError(
                 f"{self.url} does not answer as Label Studio does: check --url"
             ) from None
-
-    def _reply(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
-        response = self._once(method, path, body, self._authorisation())
-        if response.status == 401 and self._personal:  # it was revoked early, or the clock is wrong
-            self._read(response)
-            self._until = 0.0
-            response = self._once(method, path, body, self._authorisation())
-        return response
-
-    def _read(self, response: http.client.HTTPResponse, most: int = _MOST) -> bytes:
-        """So much of an answer; of a longer one the connection is given up by the next question."""
-        try:
-            return response.read(most)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise OSError(f"Label Studio at {self.url} broke off ({error})") from None
 
     def _authorisation(self) -> str:
         """The header; a personal access token buys short-lived ones."""
@@ -193,47 +173,55 @@ class Studio:
             return f"Token {self._token}"
         if time.monotonic() >= self._until:
             body = json.dumps({"refresh": self._token}).encode()
-            response = self._once("POST", "/api/token/refresh/", body, "")
-            content = self._read(response)
-            if response.status != 200:
+            status, found = self._once("POST", "/api/token/refresh/", body, "")
+            if status != 200:
                 raise InputError(
                     f"{self.url} does not take the personal access token: make another in Label "
                     "Studio (Account & Settings)"
                 )
-            self._bearer = f"Bearer {json.loads(content)['access']}"
+            self._bearer = f"Bearer {json.loads(found)['access']}"
             self._until = time.monotonic() + _FRESH
         return self._bearer
 
     def _once(
         self, method: str, path: str, body: bytes | None, authorisation: str
-    ) -> http.client.HTTPResponse:
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+    ) -> tuple[int, bytes]:
+        with self._asked(method, path, body, authorisation) as response:
+            return response.status, response.read(_MOST)
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, body: bytes | None, authorisation: str
+    ) -> Iterator[http.client.HTTPResponse]:
+        """What is answered, to be read inside; nobody is asked but the server at ``url``."""
+        headers = {} if body is None else {"Content-Type": "application/json"}
         if authorisation:
             headers["Authorization"] = authorisation
-        for fresh in (self._connection is None, True):
-            connection = self._connection = self._connection or self._connected()
-            try:
-                connection.request(method, self._at.path + path, body, headers)
-                return connection.getresponse()
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                # What was kept open may have been closed at the other end; nothing was done then.
-                if fresh or isinstance(error, TimeoutError):
-                    raise OSError(
-                        f"cannot reach Label Studio at {self.url} ({error}): start it, or check "
-                        "--url"
-                    ) from None
-        raise AssertionError
-
-    def _connected(self) -> http.client.HTTPConnection:
         secure = self._at.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        assert self._at.hostname is not None
-        return kind(self._at.hostname, self._at.port, timeout=_TIMEOUT)
+        connection = kind(self._at.hostname or "", self._at.port, timeout=_TIMEOUT)
+        try:
+            connection.request(method, self._at.path + path, body, headers)
+            yield connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise OSError(
+                f"cannot reach Label Studio at {self.url} ({error}): start it, or check --url"
+            ) from None
+        finally:
+            connection.close()
 
 
 class _MissingError(OSError):
     """There is no such thing in Label Studio."""
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    try:
+        file.write(content)
+    except OSError as error:
+        raise InputError(
+            f"{file.name} could not be written ({error.strerror}): make room"
+        ) from None
 
 
 def _shown(at: SplitResult) -> str:
