@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -526,6 +528,59 @@ def test_images_are_ranked(tmp_path, one_thread):
     found = answer({"told": told, "skip": [], "size": 2})["queue"]
     assert {int(name.partition("-")[0]) for name, *_ in found} == set(range(6, 12))
     assert all(label == ("dark", "light")[int(name[:-7]) % 2] for name, label, _ in found)
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "label-studio.md").read_text()
+
+
+def test_the_document_starts_what_it_says(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("reviews.csv").write_text("text\nhello\n")
+    fake.add(1, "one"), fake.add(2, "two")
+    monkeypatch.setattr(backends, "_QUIET", 0.02)
+    monkeypatch.setattr(backends, "started", lambda *_: None)
+    queue = [("2", None, None), ("1", None, None)]
+    monkeypatch.setattr(Backend, "_ask", lambda *_: {"queue": queue, "promise": 0.2312})
+    monkeypatch.setattr("foresee.label.serve.listening", lambda *_: Listening())
+    monkeypatch.setattr("foresee.label.serve.listen", lambda *_: wait(lambda: fake.model_version))
+    commands = re.findall(r"^foresee (label-studio .*)$", DOCUMENT, re.M)
+    assert len(commands) == 3
+    for i, line in enumerate(commands):
+        fake.model_version = ""
+        fake.label(1, ["good", "bad", "good"][i])
+        words = line.replace("http://127.0.0.1:8080", fake.url).split()[1:]
+        found = run(*words, LABEL_STUDIO_API_KEY=TOKEN, FORESEE_PASSWORD="open sesame")
+        assert found.exit_code == 0, found.output
+        assert TOKEN not in found.output
+        assert "open sesame" not in found.output
+        line = r"foresee-\d+: 1 labels, 2 tasks in order, which promise 0.231 \(\d+\.\d s\)"
+        assert re.search(f"^{line}$", found.output, re.M), found.output
+        assert re.search(f"^{line}$".replace("1 labels, 2", r"\d+ labels, \d+"), DOCUMENT, re.M)
+    assert {"label-studio-1", "backend"} <= {path.name for path in tmp_path.iterdir()}
+
+
+class Listening:
+    """A socket that nobody reaches."""
+
+    def getsockname(self):
+        return "127.0.0.1", 9090
+
+    def close(self):
+        pass
+
+
+def test_options_and_interfaces_of_the_document_are_there():
+    known = run("--help", COLUMNS="200").output
+    named = set(re.findall(r"`(--[a-z-]+)", DOCUMENT))
+    assert named
+    assert all(name in known for name in named)
+    (config,) = re.findall(r"^```xml\n(.*?)^```$", DOCUMENT, re.M | re.S)
+    assert Form.read(config).classes == ("cat", "dog")
+    assert Options().ahead == 50
+    assert Options().batch == 10
+    script = (Path(__file__).parents[1] / "label_studio" / "real.py").read_text()
+    settings = re.search(r"^export (ML_.*)$", DOCUMENT, re.M)[1].split()
+    assert all(f'"{each.partition("=")[0]}": "false"' in script for each in settings)
 
 
 def run(*words, **env):

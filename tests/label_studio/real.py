@@ -161,9 +161,9 @@ class Project:
 class Backend:
     """`foresee label-studio` in a process of its own."""
 
-    def __init__(self, project, folder, *options, token=TOKEN):
+    def __init__(self, project, folder, *options, token=TOKEN, port=None):
         self.project, self.folder, self.token = project, folder, token
-        self.state, self.port = folder / "state", free_port()
+        self.state, self.port = folder / "state", port or free_port()
         self.options, self.said = options, folder / "said"
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()

@@ -47,7 +47,7 @@ def page(studio):
 
 def picture(page, name):
     if PICTURES:
-        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(64)
+        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(128)
         image.save(Path(PICTURES) / f"label-studio-{name}.png", optimize=True)
 
 
@@ -60,7 +60,8 @@ def test_people_see_the_order_and_the_guesses(studio, backends, page, digits, tr
         choices='showInline="true"',
     )
     project.add_images(digits)
-    backend = backends(project, "--size", "16", "--ahead", "30")
+    port = 9090 if PICTURES else None  # what the document says
+    backend = backends(project, "--size", "16", "--ahead", "30", port=port)
     page.goto(f"{studio.url}/projects/{project.number}/settings/ml")
     page.get_by_text("Connect Model").last.click()
     page.locator("input[name=title]").fill("foresee")
@@ -68,6 +69,8 @@ def test_people_see_the_order_and_the_guesses(studio, backends, page, digits, tr
     picture(page, "connect")
     page.get_by_text("Validate and Save").click()
     page.get_by_text("Connected", exact=True).wait_for()
+    page.wait_for_timeout(1000)
+    picture(page, "model")
 
     for task in project.tasks()[:20]:
         project.label(task["id"], truth(task))

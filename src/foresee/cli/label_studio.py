@@ -57,7 +57,7 @@ def label_studio(
     ahead: Annotated[
         int,
         typer.Option(metavar="N", min=1, help="Tasks whose order is written to Label Studio."),
-    ] = 100,
+    ] = 50,
     host: Annotated[
         str, typer.Option(help=f"Another address opens it to others: needs ${_PASSWORD}.")
     ] = "127.0.0.1",

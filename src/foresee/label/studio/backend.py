@@ -54,7 +54,7 @@ class Options:
     size: int = 32
     seed: int = 0
     batch: int = 10
-    ahead: int = 100
+    ahead: int = 50
 
 
 class Backend:
