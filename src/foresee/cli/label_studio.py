@@ -82,7 +82,7 @@ def label_studio(
     from foresee.label.studio.shelf import Shelf
 
     check_model(model)
-    password = os.environ.get(_PASSWORD)
+    password = os.environ.pop(_PASSWORD, None)
     if not serve.is_loopback(host):
         if not password:
             stop(f"error: --host {host} opens the backend to others: set ${_PASSWORD}", code=2)
@@ -114,7 +114,7 @@ def label_studio(
 def _token(file: Path | None) -> str:
     """From a file or the environment: a command line can be read by others."""
     if file is None:
-        found = os.environ.get(_TOKEN, "")
+        found = os.environ.pop(_TOKEN, "")  # the fitting process need not have it
         if not found.strip():
             raise InputError(
                 f"there is no token: set ${_TOKEN}, or pass --token-file; Label Studio shows it "

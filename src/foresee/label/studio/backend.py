@@ -22,7 +22,7 @@ from foresee.learner.record import Answer
 # Seconds without news before a fit begins, so that several labels are one fit; and at most so many.
 _QUIET, _LATEST = 1.0, 5.0
 _POLL = 30.0  # seconds after which Label Studio is asked whether there is news that was not sent
-_AGAIN = 5.0  # seconds before what failed is tried again
+_AGAIN, _LONGEST = 5.0, 60.0  # seconds before what failed is tried again, twice as many each time
 _PREFIX = "foresee-"
 # Of a project, what changes when its tasks or annotations do.
 _COUNTS = (
@@ -80,6 +80,7 @@ class Backend:
         self.options, self._log = options, log
         self.error = ""
         self._tasks: Tasks = {}
+        self._showed = False  # since this process began
         self._counts: tuple[Any, ...] = ()
         self._worker: subprocess.Popen[str] | None = None
         self._pool: tuple[str, dict[int, str]] = ("", {})
@@ -123,24 +124,28 @@ class Backend:
             self._forced |= force
         self._news.set()
 
-    def predictions(self, tasks: Iterable[Any]) -> list[Json]:
+    def predictions(self, tasks: Iterable[int]) -> list[Json | None]:
         """What is predicted of tasks by their numbers: a pre-annotation, and a place in the queue.
 
         The score is 0 for the task to label first and almost 1 for the last: Label Studio's
-        uncertainty sampling serves the lowest first. What is labelled has none.
+        uncertainty sampling serves the lowest first. Of what is not in the queue it is None.
         """
         with self._lock:
             ranking, places, form = self.ranking, self._places, self.form
-        version, found = f"{_PREFIX}{ranking.number}", list[Json]()
-        for task in tasks:
-            place = places.get(task)
-            _, label, share = (0, None, None) if place is None else ranking.queue[place]
-            score = None if place is None else round(place / len(places), 6)
-            result = form.result(label, share)
-            found.append({"result": result, "score": score, "model_version": version})
+        found = list[Json | None]()
+        for place in map(places.get, tasks):
+            if place is None:
+                found.append(None)
+                continue
+            _, label, share = ranking.queue[place]
+            score = round(place / len(places), 6)
+            version = f"{_PREFIX}{ranking.number}"
+            each = {"result": form.result(label, share), "score": score, "model_version": version}
+            found.append(each)
         return found
 
     def _loop(self) -> None:
+        pause = _AGAIN
         while not self._done.is_set():
             if self._news.wait(_POLL):
                 self._wait_for_quiet()
@@ -150,12 +155,13 @@ class Backend:
             try:
                 if not self._done.is_set():
                     self._round(changed, everything, forced)
-                self.error = ""
+                self.error, pause = "", _AGAIN
             except Exception as error:  # whatever happens in Label Studio, it is tried again
                 if not self._done.is_set():
                     self._failed(error)
                     self.hear(None, force=forced)
-                    self._done.wait(_AGAIN)
+                    self._done.wait(pause)
+                    pause = min(2 * pause, _LONGEST)
 
     def _wait_for_quiet(self) -> None:
         end = time.monotonic() + _LATEST
@@ -261,6 +267,10 @@ class Backend:
         ranking = self.ranking
         if not ranking.queue or (ranking.shown and current == self.version):
             return
+        if self._showed and _is_ours(current) and current != self.version and ranking.shown:
+            raise InputError(
+                f"another backend orders project {self.studio.number} too: end one of them"
+            )
         versions = self.studio.versions()
         if not ranking.shown or self.version not in versions:
             taken = [int(name[len(_PREFIX) :]) for name in versions if _is_ours(name)]
@@ -269,12 +279,13 @@ class Backend:
             ranking = self._keep(replace(ranking, number=number, shown=False))
             tasks = [task for task, *_ in ranking.queue[: self.options.ahead]]
             found = zip(tasks, self.predictions(tasks), strict=True)
-            self.studio.predict([{"task": task, **each} for task, each in found])
+            self.studio.predict([{"task": task, **each} for task, each in found if each])
         self.studio.show(self.version)
         for name in versions:
             if _is_ours(name) and name != self.version:
                 self.studio.forget(name)
         self._keep(replace(ranking, shown=True))
+        self._showed = True
 
     def _keep(self, ranking: Ranking) -> Ranking:
         """On the disk before anybody hears of it: a number is used once."""

@@ -7,6 +7,7 @@ what is asked alone, so that whatever happened before, the same labels give the 
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -72,7 +73,11 @@ def _rank(
     probs = learner.proba_of(names)
     labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
     shares = probs.max(1).astype(np.float64).round(4).tolist()
-    return {"queue": list(zip(names, labels, shares, strict=True)), "promise": learner.promise()}
+    promise = learner.promise()
+    return {
+        "queue": list(zip(names, labels, shares, strict=True)),
+        "promise": promise if math.isfinite(promise) else None,
+    }
 
 
 def _pool(spec: Spec) -> Source:

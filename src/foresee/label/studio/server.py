@@ -114,7 +114,8 @@ class Door:
         self._admit(request)
         body = await _body(request, Predict)
         found = self.backend.predictions(task.id for task in body.tasks)
-        return JSONResponse({"results": found})
+        # As many as there are tasks; an empty list is no prediction.
+        return JSONResponse({"results": [each or [] for each in found]})
 
     async def webhook(self, request: Request) -> Response:
         """Something happened: which tasks to look at again."""
