@@ -35,7 +35,7 @@ def page(studio):
     with playwright.sync_playwright() as found:
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = found.chromium.launch(executable_path=CHROMIUM, args=options)
-        page = browser.new_page(viewport={"width": 1100, "height": 640})
+        page = browser.new_page(viewport={"width": 1100, "height": 700})
         page.goto(f"{studio.url}/user/login/")
         page.fill("input[name=email]", real.USER)
         page.fill("input[name=password]", real.PASSWORD)
@@ -47,7 +47,7 @@ def page(studio):
 
 def picture(page, name):
     if PICTURES:
-        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(128)
+        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(256)
         image.save(Path(PICTURES) / f"label-studio-{name}.png", optimize=True)
 
 
@@ -81,7 +81,7 @@ def test_people_see_the_order_and_the_guesses(studio, backends, page, digits, tr
     page.goto(f"{studio.url}/projects/{project.number}/data")
     page.get_by_text("Order by").click()
     page.get_by_text("Prediction score", exact=True).last.click()
-    page.mouse.click(500, 625)
+    page.mouse.click(500, 690)
     first = backend.queue()[:5]
     real.wait(lambda: shown(page)[:5] == first, 20)
     page.wait_for_timeout(1000)

@@ -45,10 +45,11 @@ def test_tasks_come_in_the_order_of_scores(project, backends):
     project.connect(backend.url)
     first = backend.settled(0, 60)
     found = project.tasks(real.BY_SCORE)
-    assert [task["id"] for task in found] == backend.queue()
+    assert [task["id"] for task in found[:50]] == backend.queue()[:50]
     scores = [task["predictions_score"] for task in found]
-    assert scores == sorted(set(scores))
-    assert all(task["predictions"][0]["result"] == [] for task in found)
+    assert scores[:50] == sorted(set(scores[:50]))
+    assert scores[50:] == [None] * 10
+    assert all(task["predictions"][0]["result"] == [] for task in found[:50])
     assert project.next()["id"] == backend.queue()[0]
 
     label_next(project, 12)
@@ -135,7 +136,7 @@ def test_it_goes_on_after_a_kill(project, backends):
 
     # Killed in the middle of writing: what is half there goes.
     label_next(project, 3)
-    for _ in range(3):
+    for _ in range(2):
         time.sleep(0.7)
         backend.kill()
         backend.start()
@@ -164,9 +165,9 @@ def test_a_narrow_target_is_asked_for_first(studio, backends, tmp_path):
     project.connect(backend.url)
     backend.settled(0, 240)
     asked = []
-    for done in range(0, 30, 5):
+    for done in range(0, 32, 8):
         backend.settled(done, 240 - done)
-        for task in [t for t in project.tasks(real.BY_SCORE) if not t["annotations"]][:5]:
+        for task in [t for t in project.tasks(real.BY_SCORE) if not t["annotations"]][:8]:
             asked.append(topic_of(task) in TOPICS[:2])
             project.label(task["id"], topic_of(task))
     print(f"{np.mean(asked):.2f} of the labels are in the target, by chance it would be 0.33")
