@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from foresee import InputError, images
 from foresee.cli.app import app
 from foresee.label.items import Spec
-from foresee.label.studio import api, backend as backends, server
+from foresee.label.studio import api, backend as backends, rank, server
 from foresee.label.studio.api import Studio
 from foresee.label.studio.backend import Backend, Options, check_target
 from foresee.label.studio.form import Form
@@ -119,8 +119,12 @@ def test_files_of_label_studio_itself(fake, tmp_path, monkeypatch):
     assert not studio.fetch("/data/away.png", tmp_path / "away")
     assert other.asked == []
     other.stop()
+    fake.files["/data/large.png"] = 200, b"x" * (5 << 20), {}
+    written = []
+    monkeypatch.setattr(api, "_write", lambda file, content: written.append(len(content)))
     monkeypatch.setattr(images, "BYTES", 2000)
-    assert not studio.fetch("/data/upload/1/a cat.png", tmp_path / "large")
+    assert not studio.fetch("/data/large.png", tmp_path / "large")
+    assert sum(written) <= 1 << 20  # no more than tells that it is too large
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
@@ -486,7 +490,7 @@ def texts(n):
     return {f"{i}": f"{('good fine', 'bad dull')[i % 2]} w{i % 7} x{i}" for i in range(n)}
 
 
-def test_texts_are_ranked_by_batch_and_worth(tmp_path):
+def test_texts_are_ranked_by_batch_and_worth(tmp_path, monkeypatch):
     pool = tmp_path / "texts.json"
     pool.write_text(json.dumps(texts(40)))
     answer = ranker(Spec(str(pool), inputs=("text",)))
@@ -517,6 +521,14 @@ def test_texts_are_ranked_by_batch_and_worth(tmp_path):
     assert names[:4] == list(learner.propose(4).ids)
     worth = learner.worth(names[4:])
     assert (np.diff(worth) <= 1e-12).all()
+
+    # Of many only some are scored; the others follow, the least sure first.
+    monkeypatch.setattr(rank, "TEXTS", 10)
+    some = answer({"told": told, "skip": ["9"], "size": 4})["queue"]
+    assert {name for name, *_ in some} == set(names)
+    assert [name for name, *_ in some[:4]] == names[:4]
+    assert (np.diff(learner.worth([name for name, *_ in some[4:14]])) <= 1e-12).all()
+    assert sorted(share for *_, share in some[14:]) == [share for *_, share in some[14:]]
 
 
 def test_a_target_of_texts_by_its_column(tmp_path):

@@ -19,10 +19,13 @@ import numpy as np
 from foresee import sources
 from foresee.label import work
 from foresee.label.items import Spec
+from foresee.learner.pool import subset
 from foresee.seeding import generator
 from foresee.sources import Source
 
 _TARGETS = 500
+# Tasks that are scored for one order, drawn anew for each: fewer images, as draws of these cost.
+IMAGES, TEXTS = 2000, 20_000
 
 
 def ranker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -68,8 +71,13 @@ def _rank(
         order = generator(spec.seed, "rest").permutation(len(rest)).tolist()
         queue = [(name, None, None) for name in (*first, *(rest[i] for i in order))]
         return {"queue": queue, "promise": None}
-    order = np.argsort(-learner.worth(rest), kind="stable").tolist()
-    names = [*first, *(rest[i] for i in order)]
+    rng = generator(spec.seed, len(told), "rest")
+    scored = subset(np.arange(len(rest)), IMAGES if is_image else TEXTS, rng)
+    order = np.argsort(-learner.worth([rest[i] for i in scored]), kind="stable")
+    others = np.setdiff1d(np.arange(len(rest)), scored)
+    sure = learner.proba_of([rest[i] for i in others]).max(1) if len(others) else []
+    places = [*scored[order].tolist(), *others[np.argsort(sure, kind="stable")].tolist()]
+    names = [*first, *(rest[i] for i in places)]
     probs = learner.proba_of(names)
     labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
     shares = probs.max(1).astype(np.float64).round(4).tolist()
