@@ -4,18 +4,24 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # Other people's packages have pins of their own, so they get an environment of their own.
 OTHERS := .venv-integrations
+STUDIO := .venv-label-studio
 
-.PHONY: demo test test-integrations lint bench clean
+.PHONY: demo test test-integrations test-label-studio lint bench clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
 
 # A process for each core, of one thread: two for each core would wait for each other.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/integrations
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
+		--ignore tests/integrations --ignore tests/label_studio
 
 test-integrations: $(OTHERS)/installed
 	OMP_NUM_THREADS=1 $(OTHERS)/bin/python -m pytest --numprocesses auto --dist worksteal tests/integrations
+
+# One after another: they share one Label Studio.
+test-label-studio: $(STAMP) $(STUDIO)/installed
+	$(BIN)/python -m pytest -n0 tests/label_studio
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,7 +37,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/experiments.py
 
 clean:
-	rm -rf .venv $(OTHERS) demo-output
+	rm -rf .venv $(OTHERS) $(STUDIO) demo-output
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -44,4 +50,9 @@ $(OTHERS)/installed: pyproject.toml constraints.txt tests/integrations/packages.
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(OTHERS)/bin/python -m pip install --quiet --no-deps --requirement tests/integrations/packages.txt
+	touch $@
+
+$(STUDIO)/installed: tests/label_studio/packages.txt
+	$(PYTHON) -m venv $(STUDIO)
+	$(STUDIO)/bin/python -m pip install --quiet --no-deps --requirement tests/label_studio/packages.txt
 	touch $@

@@ -158,6 +158,26 @@ def test_why_is_the_score_by_target():
     assert all(name.startswith("target/") for name, _ in some[batch.ids[0]])
 
 
+def test_worth_is_the_score_alone_whatever_was_asked():
+    found = warm(target=X[::3] + 0.1)
+    batch = found.ask(4)
+    np.testing.assert_allclose(found.worth(batch.ids), batch.scores, rtol=1e-4)
+    everything = list(range(len(X)))
+    assert found.worth(everything).shape == (len(X),)
+    assert found.worth([]).shape == (0,)
+    np.testing.assert_allclose(found.worth(everything)[7], found.worth([7])[0], rtol=1e-6)
+    with pytest.raises(InputError, match="there is no 99 in the pool"):
+        found.worth([99])
+    with pytest.raises(InputError, match="labels of two classes"):
+        learner().worth([0])
+
+
+def test_probabilities_by_ids_are_those_by_inputs():
+    found = warm()
+    ids = [9, 3, 30]
+    np.testing.assert_allclose(found.proba_of(ids), found.predict_proba(X[ids]), rtol=1e-6)
+
+
 def test_why_names_others_and_refuses_strangers():
     found = warm()
     told = found.why([50, 51], 5)

@@ -13,6 +13,7 @@ from foresee.cli.data import data_app
 from foresee.cli.demo import demo
 from foresee.cli.init import init
 from foresee.cli.label import label
+from foresee.cli.label_studio import label_studio
 from foresee.cli.report import report
 from foresee.cli.run import run
 from foresee.cli.status import status
@@ -74,6 +75,6 @@ def foresee(
     """Which examples, if labelled, would most reduce my model's error on the data I care about?"""
 
 
-for command in (suggest, label, init, run, status, report, demo):
+for command in (suggest, label, label_studio, init, run, status, report, demo):
     app.command()(command)
 app.add_typer(data_app, name="data")

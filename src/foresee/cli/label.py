@@ -107,16 +107,14 @@ def label(
     from foresee.label import extract
     from foresee.label.items import Spec
 
-    if model is not None:
-        extract.check(model)
-    trained = model is not None and extract.package(model) is not None
+    extract.check(model)
     columns = None if inputs is None else tuple(_split(inputs))
     spec = Spec(
         str(pool),
         None if target is None else str(target),
         columns,
         ids,
-        size or (extract.SIDE if trained else 32),
+        size or extract.side(model),
         model,
         seed,
         holdout,

@@ -16,7 +16,7 @@ from foresee.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-SIDE = 224  # pixels that most of these networks read
+_SIDES = 32, 224  # pixels for a network of ours, and those that most of these read
 _BY_NAME = "torchvision:"
 _PART = 32  # images at once
 _HALF = [0.5] * 3
@@ -35,8 +35,19 @@ def package(model: str) -> str | None:
     return "timm" if "architecture" in _json(Path(model) / "config.json") else "transformers"
 
 
-def check(model: str) -> None:
+def side(model: str | None) -> int:
+    """The side of the images that a model reads best.
+
+    >>> side(None), side("torchvision:resnet18")
+    (32, 224)
+    """
+    return _SIDES[model is not None and package(model) is not None]
+
+
+def check(model: str | None) -> None:
     """Refuse a model that is not there, or whose package is not."""
+    if model is None:
+        return
     found = package(model)
     if found is None and not Path(model.rpartition(":")[0]).is_file():
         raise InputError(

@@ -193,12 +193,12 @@ class Fitter:
                     pipe.close()
 
 
-def started(spec: Spec) -> "subprocess.Popen[str]":
+def started(spec: Spec, module: str = "foresee.label.work") -> "subprocess.Popen[str]":
     """The process that fits, which reads the data while others get ready."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     process = subprocess.Popen(
         # -P: what lies in the folder that this is started in is data, and no program.
-        [sys.executable, "-P", "-m", "foresee.label.work"],
+        [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

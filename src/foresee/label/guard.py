@@ -29,7 +29,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 # Requests: so many at once, so many a second from then on; and tries of a token.
 BURST, RATE = 400, 100.0
 TRIES, TRY_RATE = 20, 0.2
@@ -131,7 +131,7 @@ class Guard:
         name, colon, port = host.rpartition(":")
         if not colon or port != str(self.port):
             return False
-        if name in (*_LOOPBACK, self.host):
+        if name in (*LOOPBACK, self.host):
             return True
         if is_loopback(self.host):
             return False

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 
@@ -80,7 +81,7 @@ class Serving:
             self.taken: Taken | None = None
             if import_from is not None:
                 self.taken = take_over(self.book, import_from, classes)
-            self._socket = _listening(host, port)
+            self._socket = listening(host, port)
             undo.pop_all()
         token = token or secrets.token_urlsafe(24)
         self.port = self._socket.getsockname()[1]
@@ -92,23 +93,9 @@ class Serving:
     def run(self, browse: bool = False) -> None:
         """Serve until interrupted."""
         self.fitter.start()
-        config = uvicorn.Config(
-            self.app,
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            access_log=False,  # the first address has the token in it
-            log_level="error",
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=500,
-            timeout_graceful_shutdown=2,
-        )
         if browse:
             threading.Timer(0.5, webbrowser.open, [self.url]).start()
-        uvicorn.Server(config).run(sockets=[self._socket])
+        listen(self.app, self._socket)
 
     def __enter__(self) -> "Serving":
         return self
@@ -124,7 +111,8 @@ class Serving:
         self.book.close()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that is open there; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,3 +125,22 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
     found.listen(128)
     return found
+
+
+def listen(app: Any, at: socket.socket) -> None:
+    """Serve an application until interrupted; it logs nothing, as addresses may hold secrets."""
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=500,
+        timeout_graceful_shutdown=2,
+    )
+    uvicorn.Server(config).run(sockets=[at])

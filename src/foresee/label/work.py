@@ -33,8 +33,10 @@ _TARGETS = 500
 _WHY = 4  # target items that explain an item
 
 
-def main() -> None:
-    """Serve whoever started this process, until they are gone."""
+def main(
+    make: "Callable[[Spec], Callable[[dict[str, Any]], dict[str, Any]]] | None" = None,
+) -> None:
+    """Serve whoever started this process, until they are gone; ``make`` makes what answers."""
     os.nice(19)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a model prints is no answer
@@ -43,7 +45,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=[lines], daemon=True).start()
     spec = Spec(**json.loads(lines.get()))
     try:
-        answer = worker(spec)
+        answer = (make or worker)(spec)
     except Exception as error:  # whatever a stranger's model or data do, labelling goes on
         answer = partial(_refuse, error)
     while True:

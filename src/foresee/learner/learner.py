@@ -314,6 +314,16 @@ class Learner:
             return sys.modules["polars"].DataFrame(probs, [str(each) for each in fitted.classes])
         return probs
 
+    def proba_of(self, ids: Any) -> NDArray[Any]:
+        """Probabilities of points of the pool [n c], as `predict_proba` has them.
+
+        Args:
+            ids: of the pool: a sequence of n. They are read where they lie, and features of a
+                `Frozen` extractor that are known are not computed again.
+        """
+        places = self._places(checked_ids("ids", ids))
+        return self._point_of(self._fitted(), self._part("pool", places))
+
     def promise(self) -> float:
         """Fall of the Brier loss per target example expected from all labels that remain.
 
@@ -327,6 +337,26 @@ class Learner:
         draws = _draws(posterior, self._part("pool", some))
         goals = _draws(posterior, self._part("target", self._some_targets(rng)))
         return scores.promise(draws, goals, times=len(free) / len(some))
+
+    def worth(self, ids: Any) -> NDArray[np.float64]:
+        """Fall of the Brier loss per target example expected from each label alone [n].
+
+        Args:
+            ids: of the pool: a sequence of n.
+
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> learner = Learner(LogisticRegression(), np.array([[-2.0], [-1.0], [0.1], [1.0], [2.0]]))
+        >>> learner.tell([0, 4], ["left", "right"])
+        >>> learner.worth([1, 2, 3]).argmax()
+        np.int64(1)
+        """
+        places = self._places(checked_ids("ids", ids))
+        posterior: Any = self._fitted().posterior
+        some = self._some_targets(generator(self.seed, "why"))
+        goals = _draws(posterior, self._part("target", some))
+        rows = self._part("pool", places)
+        found = [scores.mebl(posterior.predict(part), goals) for part in _parts(rows)]
+        return np.concatenate([np.empty(0), *(arrays.numpy(part) for part in found)])
 
     def why(self, ids: Any, size: int = 5) -> dict[Id, list[tuple[Id, float]]]:
         """The target points that a label would tell most about.
@@ -342,12 +372,9 @@ class Learner:
         """
         checks.count("size", size, 1 << 40, of="any target")
         names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
-        pool, target = self._desk.pool, self._desk.target
-        if unknown := [name for name in names if name not in pool.places]:
-            raise InputError(f"ids: there is no {unknown[0]!r} in the pool: use the ids of a batch")
+        places, target = self._places(names), self._desk.target
         posterior = self._fitted().posterior
         some = self._some_targets(generator(self.seed, "why"))
-        places = np.array([pool.places[name] for name in names], np.int64)
         draws = arrays.numpy(_draws(posterior, self._part("pool", places)), "draws")
         goals = arrays.numpy(_draws(posterior, self._part("target", some)), "draws")
         found = {}
@@ -548,6 +575,13 @@ class Learner:
                 "that builds the network take classes"
             )
         return probs
+
+    def _places(self, names: Sequence[Id]) -> NDArray[np.int64]:
+        """Positions in the pool."""
+        places = self._desk.pool.places
+        if unknown := [name for name in names if name not in places]:
+            raise InputError(f"ids: there is no {unknown[0]!r} in the pool: use the ids of a batch")
+        return np.array([places[name] for name in names], np.int64)
 
     def _some_targets(self, rng: np.random.Generator) -> NDArray[np.int64]:
         return subset(np.arange(len(self._desk.target)), self.targets, rng)
