@@ -4,8 +4,11 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # Other people's packages have pins of their own, so they get an environment of their own.
 OTHERS := .venv-integrations
+# A release is built by tools that the package does without, and tried where nothing else is.
+TOOLS := .venv-dist
+BARE := .venv-bare
 
-.PHONY: demo test test-integrations lint bench clean
+.PHONY: demo test test-integrations lint bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
@@ -29,8 +32,18 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/complexity.py
 	$(BIN)/python benchmarks/experiments.py
 
+# The build has an environment of its own too: pip reads its pins from PIP_CONSTRAINT alone.
+dist: export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+dist: $(TOOLS)/installed
+	rm -rf dist $(BARE)
+	$(TOOLS)/bin/python -m build
+	$(TOOLS)/bin/twine check --strict dist/*
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python -m pip install --quiet --no-compile dist/*.whl
+	$(BARE)/bin/python -I tests/bare.py dist/*.whl
+
 clean:
-	rm -rf .venv $(OTHERS) demo-output
+	rm -rf .venv $(OTHERS) $(TOOLS) $(BARE) dist demo-output
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,4 +56,9 @@ $(OTHERS)/installed: pyproject.toml constraints.txt tests/integrations/packages.
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(OTHERS)/bin/python -m pip install --quiet --no-deps --requirement tests/integrations/packages.txt
+	touch $@
+
+$(TOOLS)/installed: constraints.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt build twine
 	touch $@
