@@ -1,8 +1,12 @@
 """Strategies of other libraries as ours, and ours as theirs, against the real packages."""
 
+import doctest
 import inspect
+import re
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +21,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import foresee
-from foresee import InputError, TopK, View, bald, entropy, interop, margin, mell
+import foresee.posteriors
+from foresee import InputError, Learner, TopK, View, bald, entropy, interop, margin, mell
 from foresee.interop.models import posterior_of
+from foresee.lab.store import trials
 from foresee.lab.values import plain
 from foresee.posteriors import Forest, bootstrap
 from foresee.testing import check_strategy, random_view
@@ -118,6 +124,8 @@ def test_what_may_be_the_ensemble():
     assert len(query.query(X, Y, several, batch_size=3)) == 3
     with pytest.raises(InputError, match="no draws"):
         query.query(X, Y, several[0], batch_size=3)
+    with pytest.raises(InputError, match="y has no label yet"):
+        query.query(X, np.full(300, np.nan), theirs(), batch_size=3)
 
 
 def test_a_query_strategy_is_cloned_and_repeats_itself():
@@ -376,3 +384,48 @@ def test_without_scikit_activeml_the_error_says_what_to_install(monkeypatch):
     assert callable(interop.to_modal)
     with pytest.raises(AttributeError, match="no attribute 'from_nowhere'"):
         interop.from_nowhere  # noqa: B018
+
+
+# The page
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "interop.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def test_the_page_runs():
+    whole = {}
+    for block in blocks("python"):
+        exec(block, whole)
+    assert isinstance(whole["query"](whole["model"], whole["X"][50:], 5), tuple)
+
+
+def test_the_lab_takes_theirs_by_file_and_name(tmp_path):
+    (tmp_path / "neighbours.py").write_text(blocks("python")[1])
+    run, _ = blocks("sh")[0].splitlines()
+    shorter = run.replace("mell,", "").replace(",neighbours.py:typiclust", "")
+    words = shorter.replace("--seeds 3", "--seeds 1 --budget 0.02").split()
+    command = [sys.executable, "-m", "foresee.cli", *words[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [(t.method, t.finished) for t in trials(tmp_path / "runs")] == [("falcun", True)]
+
+
+def test_the_table_names_what_is_there():
+    rows = [
+        line.split("|")[3] for line in PAGE.partition("## Coming")[2].splitlines() if "|" in line
+    ]
+    called = re.findall(r"(\w+)\(", " ".join(rows))
+    assert len(set(called)) > 15
+    homes = (foresee, foresee.posteriors, Learner, np.ndarray)
+    assert [name for name in called if not any(hasattr(home, name) for home in homes)] == []
+
+
+def test_the_examples_of_the_module_run():
+    from foresee.interop import skactiveml as module
+
+    assert doctest.testmod(module) == (0, doctest.testmod(module).attempted)
+    assert doctest.testmod(module).attempted > 5

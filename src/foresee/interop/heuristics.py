@@ -107,7 +107,7 @@ class ReduxStrategy:
         except ModuleNotFoundError as error:
             raise InputError(
                 f"batchbald_redux cannot be used ({error}): pip install --no-deps batchbald_redux "
-                "toma tqdm, as its torchvision is not needed"
+                "toma psutil tqdm, as its torchvision is not needed"
             ) from None
         check_request(view, size, rng)
         n = len(view.pool)

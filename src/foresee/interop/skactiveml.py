@@ -128,6 +128,11 @@ def _drawn(
         return cast(Posterior, ensemble)
     if callable(ensemble) and not hasattr(ensemble, "fit"):
         return cast(Posterior, ensemble(inputs, labels, rng))
+    if fit and not len(labels):
+        raise InputError(
+            "y has no label yet, so ensemble cannot be fitted: take RandomSampling or TypiClust of "
+            "skactiveml.pool first"
+        )
     many = isinstance(ensemble, list | tuple)
     models = list(ensemble) if many else [ensemble]
     fitted = [clone(model).fit(X, y) for model in models] if fit else models
