@@ -5,8 +5,11 @@ STAMP := .venv/installed
 # Other people's packages have pins of their own, so they get an environment of their own.
 OTHERS := .venv-integrations
 STUDIO := .venv-label-studio
+# A release is built by tools that the package does without, and tried where nothing else is.
+TOOLS := .venv-dist
+BARE := .venv-bare
 
-.PHONY: demo test test-integrations test-label-studio lint bench clean
+.PHONY: demo test test-integrations test-label-studio lint bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
@@ -36,8 +39,18 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/complexity.py
 	$(BIN)/python benchmarks/experiments.py
 
+# The build has an environment of its own too: pip reads its pins from PIP_CONSTRAINT alone.
+dist: export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+dist: $(TOOLS)/installed
+	rm -rf dist $(BARE)
+	$(TOOLS)/bin/python -m build
+	$(TOOLS)/bin/twine check --strict dist/*
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python -m pip install --quiet --no-compile dist/*.whl
+	$(BARE)/bin/python -I tests/bare.py dist/*.whl
+
 clean:
-	rm -rf .venv $(OTHERS) $(STUDIO) demo-output
+	rm -rf .venv $(OTHERS) $(STUDIO) $(TOOLS) $(BARE) dist demo-output
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -55,4 +68,9 @@ $(OTHERS)/installed: pyproject.toml constraints.txt tests/integrations/packages.
 $(STUDIO)/installed: tests/label_studio/packages.txt
 	$(PYTHON) -m venv $(STUDIO)
 	$(STUDIO)/bin/python -m pip install --quiet --no-deps --requirement tests/label_studio/packages.txt
+	touch $@
+
+$(TOOLS)/installed: constraints.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt build twine
 	touch $@

@@ -11,6 +11,7 @@ from foresee import __version__
 from foresee.cli.console import stop
 from foresee.cli.data import data_app
 from foresee.cli.demo import demo
+from foresee.cli.doctor import doctor
 from foresee.cli.init import init
 from foresee.cli.label import label
 from foresee.cli.label_studio import label_studio
@@ -75,6 +76,6 @@ def foresee(
     """Which examples, if labelled, would most reduce my model's error on the data I care about?"""
 
 
-for command in (suggest, label, label_studio, init, run, status, report, demo):
+for command in (suggest, label, label_studio, init, run, status, report, demo, doctor):
     app.command()(command)
 app.add_typer(data_app, name="data")

@@ -321,9 +321,12 @@ def _view(pool: Tensor) -> Callable[[Tensor], Any]:
 
 def _fused(pool: Tensor) -> ModuleType | None:
     """The kernels that are cut to Hopper GPUs; float64 stays on the exact path."""
-    if not (pool.is_cuda and pool.dtype == torch.float32):
-        return None
-    return _triton() if torch.cuda.get_device_capability(pool.device) >= (9, 0) else None
+    return fused_on(pool.device) if pool.is_cuda and pool.dtype == torch.float32 else None
+
+
+def fused_on(device: torch.device) -> ModuleType | None:
+    """The fused kernels, if this GPU is one that they are cut to and triton is installed."""
+    return _triton() if torch.cuda.get_device_capability(device) >= (9, 0) else None
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from foresee.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-_SIDES = 32, 224  # pixels for a network of ours, and those that most of these read
+SIDE = 224  # pixels that most of these networks read
 _BY_NAME = "torchvision:"
 _PART = 32  # images at once
 _HALF = [0.5] * 3
@@ -41,7 +41,7 @@ def side(model: str | None) -> int:
     >>> side(None), side("torchvision:resnet18")
     (32, 224)
     """
-    return _SIDES[model is not None and package(model) is not None]
+    return 32 if model is None or package(model) is None else SIDE
 
 
 def check(model: str | None) -> None:

@@ -1,0 +1,59 @@
+"""What all bridges share: draws from other people's models, and randomness that stays inside."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from foresee import seeding
+from foresee.posteriors import Forest, members, point
+from foresee.training import seeded
+from foresee.types import Posterior
+
+
+def posterior_of(model: Any) -> Posterior:
+    """Take a fitted model as a posterior.
+
+    Args:
+        model: a foresee posterior, which is taken as it is; a committee, list or tuple of
+            classifiers, or a forest or bagging, whose members are the draws; what wraps one of
+            these; or one classifier, which has no draws: scores that need them say so.
+
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> x, y = np.eye(4), np.array([0, 1, 0, 1])
+    >>> posterior_of(RandomForestClassifier(5).fit(x, y)).predict(x).shape
+    (4, 5, 2)
+    """
+    if hasattr(model, "predict") and hasattr(model, "point"):
+        return model
+    if hasattr(type(model), "estimators_samples_"):
+        return Forest(model)
+    many = getattr(model, "learner_list", model)  # a committee of modAL
+    if isinstance(many, list | tuple):
+        return members([one if hasattr(one, "classes_") else one.estimator for one in many])
+    for inner in ("estimator_", "estimator"):  # of scikit-activeml, of modAL
+        wrapped = getattr(model, inner, None)
+        if hasattr(wrapped, "classes_"):
+            return posterior_of(wrapped)
+    return point(model)
+
+
+@contextmanager
+def contained(rng: np.random.Generator) -> Iterator[None]:
+    """Seed the global generators of NumPy and torch from ``rng``, and put them back.
+
+    >>> with contained(np.random.default_rng(0)):
+    ...     a = np.random.rand()
+    >>> with contained(np.random.default_rng(0)):
+    ...     print(a == np.random.rand())
+    True
+    """
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seeding.number(rng))  # noqa: NPY002
+    try:
+        with seeded(torch.device("cpu"), seeding.number(rng)):
+            yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
