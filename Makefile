@@ -5,7 +5,7 @@ STAMP := .venv/installed
 # Other people's packages have pins of their own, so they get an environment of their own.
 OTHERS := .venv-integrations
 
-.PHONY: demo test test-integrations lint bench clean
+.PHONY: demo test test-integrations lint site bench clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
@@ -22,6 +22,9 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+site: $(STAMP)
+	$(BIN)/zensical build --strict
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/sampling.py
@@ -30,7 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/experiments.py
 
 clean:
-	rm -rf .venv $(OTHERS) demo-output
+	rm -rf .venv $(OTHERS) demo-output site .cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
