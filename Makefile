@@ -9,7 +9,7 @@ STUDIO := .venv-label-studio
 TOOLS := .venv-dist
 BARE := .venv-bare
 
-.PHONY: demo test test-integrations test-label-studio lint bench dist clean
+.PHONY: demo test test-integrations test-label-studio lint site bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/foresee demo
@@ -32,6 +32,9 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+site: $(STAMP)
+	$(BIN)/zensical build --strict
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/sampling.py
@@ -50,7 +53,7 @@ dist: $(TOOLS)/installed
 	$(BARE)/bin/python -I tests/bare.py dist/*.whl
 
 clean:
-	rm -rf .venv $(OTHERS) $(STUDIO) $(TOOLS) $(BARE) dist demo-output
+	rm -rf .venv $(OTHERS) $(STUDIO) $(TOOLS) $(BARE) dist demo-output site .cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -94,7 +94,17 @@ def test_experiments_on_ones_own_data(folder):
     assert trial.experiment.network == "fit.py:fit"
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+def test_a_first_comparison(tmp_path):
+    run, status, report = blocks("start/researcher.md", "sh")[0].splitlines()
+    shorter = run.replace("default,badge,mell,random --seeds 3", "badge,random --seeds 1")
+    for line in (f"{shorter} --budget 0.02", status, report):
+        done = foresee(line, tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert [t.method for t in trials(tmp_path / "runs")] == ["BADGE", "Random"]
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
-        assert (DOCS / target).exists(), target
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
