@@ -175,7 +175,7 @@ def main() -> None:
         cells = [f"{row.less_badge:+.1f} ± {row.error:.1f}" for row in rows]
         size = f"{batch[1]} of {batch[0]}"
         table.add_row(size, choice.method, drawn, noise, *cells, f"{rows[2].inside:.0%}")
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -333,7 +333,7 @@ def test_scores_within_a_run_are_bounded_at_once(seed, spread):
     for dtype in (torch.float32, torch.float64):
         labels = labels_of(pool, val, dtype=dtype)
         run, survey = plain(labels, 6), labels.survey()
-        bounds = survey._most(survey._shared(run.changes))
+        bounds = survey._most(survey._shared(drawspace._factors(run.changes, labels.E)))
         for change, bound in zip(run.changes, bounds.unbind(1), strict=True):
             exact = survey.some(slice(None)).scores(torch.zeros(1))
             assert (exact <= bound * (1 + 1e-6) + 1e-15).all()

@@ -254,7 +254,7 @@ class Survey:
         """Add a label to the batch: one of these, or (None) another."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
-        self._follow(self._shared([change]))
+        self._follow(self._shared(_factors([change], self.E)))
 
     def add_while_best(
         self,
@@ -262,12 +262,14 @@ class Survey:
         scores: Float[Tensor, "s"],
         changes: Sequence[Change],
         block: Int[Tensor, "l"],
+        labels: Labels,
     ) -> int:
-        """Add labels, each the best of a block, up to the first that another one beats; how many.
+        """Add some of the labels, each the best of a block, while no other beats it; how many.
 
         That of the very first step is the best of all.
         """
-        shared = self._shared(changes)
+        factors = _factors(changes, self.E)
+        shared = torch.cat(labels.map(lambda part: self._shared(factors, part), len(self.E)))
         outside = (~self.taken).index_fill(0, block, False)
         reach = (self._most(shared) >= scores)[:, 1:].any(1)
         which = (reach & outside).nonzero()[:, 0]
@@ -296,11 +298,12 @@ class Survey:
         most = _MARGIN * (least + (_SAME - 1) * at_first) / room.clamp_max(1)
         return torch.where(room > 0, most, torch.inf)
 
-    def _shared(self, changes: Sequence[Change]) -> Float[Tensor, "n k s 2 k"]:
-        """X and Y for every change."""
-        n, k, t = self.E.shape
-        factors = torch.cat([factor for change in changes for factor in change], 1)  # [t 2k·s]
-        return (self.E.view(-1, t) @ factors.to(self.E)).view(n, k, -1, 2, k)
+    def _shared(
+        self, factors: Float[Tensor, "t f"], part: slice = slice(None)
+    ) -> Float[Tensor, "l k s 2 k"]:
+        """X and Y for every change; see `_factors`."""
+        k, t = self.E.shape[1:]
+        return (self.E[part].view(-1, t) @ factors).view(-1, k, factors.shape[1] // (2 * k), 2, k)
 
     def _follow(self, shared: Float[Tensor, "l k s 2 k"], part: slice = slice(None)) -> None:
         X, Y = (factor.flatten(2) for factor in shared.unbind(3))  # [l k s·k] both
@@ -327,6 +330,11 @@ class Survey:
         self.R[which] = _inverse(self.M[which])
         scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
         return scores.masked_fill_(self.taken, TAKEN)
+
+
+def _factors(changes: Sequence[Change], like: Tensor) -> Float[Tensor, "t f"]:
+    """K and Z of all changes, side by side [t s·2·k]."""
+    return torch.cat([factor for change in changes for factor in change], 1).to(like)
 
 
 def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:

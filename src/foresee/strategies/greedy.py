@@ -191,23 +191,25 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
         change = labels.change(pick, survey.known)
         survey.known.add(change.K)
         survey.add(change, pick)
-    if labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t:
-        return _follow_all(labels, size, first, survey)
-    picks, threads = first.tolist(), torch.get_num_threads()
-    if threads > 1:  # apart: torch's own wait for each other after every small product
-        labels.executor = tiled.one_core_each(threads)
-    runs = _pick_lazily(labels, size, picks, survey)
-    while tiled.one_core_each(1).submit(next, runs, 0).result():  # Ctrl-C waits for one run
-        pass
-    return np.array(picks, dtype=np.int64)
+    few = labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t
+    runs = (_follow_all if few else _pick_lazily)(labels, size - len(first), survey)
+    if not labels.E.is_cuda:
+        runs = _apart(labels, runs)
+    return torch.cat([first, *runs]).cpu().numpy()
 
 
-def _follow_all(
-    labels: Labels, size: int, first: Int[Tensor, "k"], survey: Survey
-) -> NDArray[np.int64]:
+def _apart(labels: Labels, runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
+    """The same on threads of one core each: torch's own wait for each other after every product."""
+    threads = torch.get_num_threads()
+    labels.executor = tiled.one_core_each(threads) if threads > 1 else None
+    while (run := tiled.one_core_each(1).submit(next, runs, None).result()) is not None:
+        yield run  # Ctrl-C waits for one run
+
+
+def _follow_all(labels: Labels, left: int, survey: Survey) -> Iterator[Int[Tensor, "k"]]:
     """Run after run among all labels; on a GPU nothing waits for a single pick."""
     n, k, t = labels.E.shape
-    runs, left, best = [first], size - len(first), None
+    best = None
     while left:
         # t // k labels may tell all that t draws know: then scores may fall at once.
         steps = min(_AHEAD, left, max(1, t // k))
@@ -216,24 +218,24 @@ def _follow_all(
         else:  # memory is slow: pick among some, then see in one pass if another was better
             block = survey.scores().topk(min(n, max(64, n // 12))).indices.sort().values  # [k]
             run = _run(labels, survey.some(block), steps, block)
-            kept = survey.add_while_best(*run, block)
+            kept = survey.add_while_best(*run, block, labels)
             survey.known.size -= k * (steps - kept)
             run = _Run(run.picks[:kept], run.scores[:kept], run.changes[:kept])
-        runs.append(run.picks)
         left -= len(run.picks)
         best = run.scores[0] if best is None else best
         if bool(run.scores[-1] < _FALL * best):
             survey, best = labels.survey(survey.known.matrix(), survey.taken), None
-    return torch.cat(runs).cpu().numpy()
+        yield run.picks
 
 
-def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> Iterator[int]:
-    """Run after run, as in the plan above; yields how many picks of a run were kept."""
+def _pick_lazily(labels: Labels, left: int, now: Survey) -> Iterator[Int[Tensor, "k"]]:
+    """Run after run, as in the plan above."""
     n, k = labels.E.shape[:2]
     steps = 8
-    while len(picks) < size:
-        steps = min(steps, size - len(picks), BLOCK)
-        block = now.scores().topk(min(BLOCK, n - len(picks))).indices.sort().values  # [k]
+    while left:
+        steps = min(steps, left, BLOCK)
+        free = n - int(now.taken.sum())
+        block = now.scores().topk(min(BLOCK, free)).indices.sort().values  # [k]
         run = _run(labels, now.some(block), steps, block)
         later = labels.survey(now.known.matrix(), now.taken)
         rivals = labels.most(now, later, run.changes) > run.scores.min()  # [n]
@@ -246,13 +248,13 @@ def _pick_lazily(labels: Labels, size: int, picks: list[int], now: Survey) -> It
             later = labels.survey(now.known.matrix(), now.taken)
         now = later
         now.taken[run.picks[:kept]] = True
-        picks += run.picks[:kept].tolist()
+        left -= kept
         # To score all costs as much as to follow all through some 7 picks: spend alike on both.
         if kept < steps or followed * steps > 12 * n:
             steps = max(1, steps // 2)
         elif followed * steps < 3 * n:
             steps = min(STEPS, 2 * steps)
-        yield kept
+        yield run.picks[:kept]
 
 
 class _Run(NamedTuple):
