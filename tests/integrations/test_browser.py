@@ -155,6 +155,11 @@ def test_a_grid_by_mouse_and_new_labels(browser, server):
         page.locator(".class", has_text="smudge").click()
         page.wait_for_selector("#status:has-text('3 items')")
         assert sorted(rows(server)) == sorted((name, "smudge", "Ann") for name in names)
+        page.click("#undo")
+        page.wait_for_selector("#status:has-text('Undone: 3 items')")
+        assert rows(server) == []
+        shown = page.locator(".tile").all()
+        assert set(names) <= {tile.get_attribute("title") for tile in shown}
 
 
 def tap(page):

@@ -48,9 +48,9 @@ def label(
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER|torchvision:NAME|file.py:build",
-            help="A transformers or timm image model on this disk, one of torchvision, or your "
-            "own; else one that suits.",
+            metavar="MODEL",
+            help="A folder with a transformers or timm image model, torchvision:NAME, or your own "
+            "as file.py:build; else one that suits.",
         ),
     ] = None,
     inputs: Annotated[

@@ -8,7 +8,7 @@ const tab = (sessionStorage.tab ??= key());
 const state = {
   live: null,
   queue: [], // items in this tab's hands, the first is shown; those that came back stay
-  past: [], // what this person answered: {item, ..., label}
+  past: [], // what this person answered: {item, ..., label, together}
   back: 0, // how far one looks back
   grid: false,
   chosen: new Set(), // numbers selected in the grid
@@ -114,14 +114,14 @@ function answer(fields) {
     return undefined;
   }
   return act(async () => {
-    const numbers = items.map((item) => item.item);
+    const numbers = items.map((item) => item.item), together = key();
     const found = await post("/label", {
-      tab, key: key(), edition: state.live.edition, items: numbers, size: size(), ...fields,
+      tab, key: together, edition: state.live.edition, items: numbers, size: size(), ...fields,
     });
     const gone = new Set(numbers);
     const label = fields.label ?? fields.answer;
     state.past = state.past.filter((item) => !gone.has(item.item));
-    state.past.push(...items.map((item) => ({ ...item, label })));
+    state.past.push(...items.map((item) => ({ ...item, label, together })));
     state.past = state.past.slice(-200);
     state.queue = state.queue.filter((item) => !gone.has(item.item));
     state.chosen.clear();
@@ -136,17 +136,21 @@ function answer(fields) {
 function undo() {
   const last = state.back ? shown() : state.past.at(-1);
   if (!last) return say("There is nothing to undo.");
+  // What was answered at once in the grid is undone at once.
+  const some = state.back || !last.together ? [last]
+    : state.past.filter((item) => item.together === last.together);
   return act(async () => {
+    const numbers = some.map((item) => item.item);
     const found = await post("/undo", {
-      tab, key: key(), edition: state.live.edition, items: [last.item],
+      tab, key: key(), edition: state.live.edition, items: numbers,
     });
-    state.past = state.past.filter((item) => item.item !== last.item);
+    state.past = state.past.filter((item) => !numbers.includes(item.item));
     state.back = 0;
     state.live = found.live;
     const back = new Set(found.items.map((item) => item.item));
     const again = found.items.map((item) => ({ ...item, back: true }));
     state.queue = [...again, ...state.queue.filter((item) => !back.has(item.item))];
-    say(`Undone: ${last.name}.`);
+    say(some.length > 1 ? `Undone: ${some.length} items.` : `Undone: ${last.name}.`);
     draw();
   });
 }
