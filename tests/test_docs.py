@@ -94,14 +94,14 @@ def test_experiments_on_ones_own_data(folder):
     assert trial.experiment.network == "fit.py:fit"
 
 
-def test_a_first_comparison(tmp_path):
+def test_a_first_comparison(folder):
     run, status, report = blocks("start/researcher.md", "sh")[0].splitlines()
     shorter = run.replace("default,badge,mell,random --seeds 3", "badge,random --seeds 1")
     for line in (f"{shorter} --budget 0.02", status, report):
-        done = foresee(line, tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert [t.method for t in trials(tmp_path / "runs")] == ["BADGE", "Random"]
-    assert (tmp_path / "report" / "index.html").exists()
+        done = foresee(line)
+        assert done.exit_code == 0, done.stderr
+    assert [t.method for t in trials(folder / "runs")] == ["BADGE", "Random"]
+    assert Path("report/index.html").exists()
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
