@@ -16,6 +16,24 @@ if TYPE_CHECKING:
 _WHERE = "FOLDER|FILE"
 
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="A folder with a transformers or timm image model, torchvision:NAME, or your own "
+        "as file.py:build; else one that suits.",
+    ),
+]
+Side = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=4,
+        help="The side of images for the model. [default: 32, or 224 with features of --model]",
+    ),
+]
+
+
 def label(
     pool: Annotated[
         Path,
@@ -45,26 +63,12 @@ def label(
             help="Labels there are: a CSV of id and label, or a folder with a sub-folder a class.",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A folder with a transformers or timm image model, torchvision:NAME, or your own "
-            "as file.py:build; else one that suits.",
-        ),
-    ] = None,
+    model: Model = None,
     inputs: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Columns of a table that a model reads.")
     ] = None,
     ids: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of ids.")] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=4,
-            help="The side of images for the model. [default: 32, or 224 with features of --model]",
-        ),
-    ] = None,
+    size: Side = None,
     batch: Annotated[
         int, typer.Option(metavar="N", min=1, max=200, help="Items that are chosen at once.")
     ] = 10,

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from foresee.cli.console import FILE, FOLDER, note, stop
+from foresee.cli.label import Model, Side
 from foresee.errors import InputError
 
 _TOKEN, _PASSWORD = "LABEL_STUDIO_API_KEY", "FORESEE_PASSWORD"
@@ -40,21 +41,8 @@ def label_studio(
             metavar=FOLDER, help="The backend's own folder. [default: label-studio-N, in this one]"
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER|file.py:build",
-            help="A transformers image model on this disk, or your own; else one that suits.",
-        ),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=4,
-            help="The side of images for the model. [default: 32, or 224 with features of --model]",
-        ),
-    ] = None,
+    model: Model = None,
+    size: Side = None,
     batch: Annotated[
         int, typer.Option(metavar="N", min=1, max=200, help="Tasks that are chosen as a whole.")
     ] = 10,

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -150,6 +151,19 @@ def is_loopback(host: str) -> bool:
 def refuse(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """An answer that says what is wrong."""
     return JSONResponse({"error": reason}, status, headers)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refuse(error.status_code, error.detail)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return refuse(400, "the request broke off")
+
+
+# What is answered where answering failed.
+HANDLERS: dict[Any, Any] = {HTTPException: _told, ClientDisconnect: _gone}
 
 
 def _is_address(host: str) -> bool:

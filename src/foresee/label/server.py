@@ -13,14 +13,14 @@ from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from foresee.errors import InputError
 from foresee.label.book import Book
 from foresee.label.fitter import Fitter
-from foresee.label.guard import Guard, refuse
+from foresee.label.guard import HANDLERS, Guard, refuse
 from foresee.label.items import DECODERS
 from foresee.learner.record import Answer, Id
 
@@ -264,16 +264,7 @@ def application(book: Book, fitter: Fitter, token: str, host: str, port: int) ->
         host: that it is served on.
         port: likewise.
     """
-
-    async def told(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return refuse(error.status_code, error.detail)
-
-    async def gone(request: Request, error: Exception) -> Response:
-        return refuse(400, "the request broke off")
-
-    handlers: dict[Any, Any] = {HTTPException: told, ClientDisconnect: gone}
-    app = Starlette(routes=Page(book, fitter).routes(), exception_handlers=handlers)
+    app = Starlette(routes=Page(book, fitter).routes(), exception_handlers=HANDLERS)
     return Guard(app, token, host, port)
 
 

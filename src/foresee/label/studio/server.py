@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from foresee.errors import InputError
-from foresee.label.guard import LOOPBACK, TRIES, TRY_RATE, Buckets, is_loopback, refuse
+from foresee.label.guard import HANDLERS, LOOPBACK, TRIES, TRY_RATE, Buckets, is_loopback, refuse
 from foresee.label.studio.backend import Backend
 from foresee.label.studio.form import Form
 
@@ -69,15 +69,6 @@ class Door:
 
     def application(self) -> Starlette:
         """All of them, as an ASGI application."""
-
-        async def told(request: Request, error: Exception) -> Response:
-            assert isinstance(error, HTTPException)
-            return refuse(error.status_code, error.detail)
-
-        async def gone(request: Request, error: Exception) -> Response:
-            return refuse(400, "the request broke off")
-
-        handlers: dict[Any, Any] = {HTTPException: told, ClientDisconnect: gone}
         routes = [
             Route("/", self.health),
             Route("/health", self.health),
@@ -85,7 +76,7 @@ class Door:
             Route("/predict", self.predict, methods=["POST"]),
             Route("/webhook", self.webhook, methods=["POST"]),
         ]
-        return Starlette(routes=routes, exception_handlers=handlers)
+        return Starlette(routes=routes, exception_handlers=HANDLERS)
 
     async def health(self, request: Request) -> Response:
         """Whether it runs, and how things stand."""
