@@ -378,7 +378,7 @@ def test_posteriors_of_models():
 
 
 def test_without_scikit_activeml_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "foresee.interop.skactiveml")
+    monkeypatch.delitem(sys.modules, "foresee.interop.skactiveml", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "skactiveml"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "skactiveml", None)
