@@ -15,12 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = {
-    "starlette",
-    "uvicorn",
-    "triton",
-    "skactiveml",
-}  # what a module may lack that belongs to an extra
+# What a module may lack, as it belongs to an extra.
+EXTRAS = {"anyio", "skactiveml", "starlette", "triton", "uvicorn"}
 
 
 def check_files(wheel):
