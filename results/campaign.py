@@ -1,6 +1,7 @@
 """The experiments of `results/`: what is run, in the order in which it is worth most, and reports.
 
     unpack RUNS    the committed rounds, to go on from
+    budget RUNS    --data DIR --device cuda: the budget of cifar10-vgg16, which is then set here
     run RUNS       --data DIR --device cuda --processes 16 --minutes 9
     status RUNS    what is left, and how long that takes
     pack RUNS      RUNS/PART into results/PART/runs.tar.xz
@@ -15,6 +16,7 @@ share a GPU best under MPS. What is stopped by ``--minutes`` loses no finished r
 import argparse
 import io
 import multiprocessing
+import shutil
 import tarfile
 import tempfile
 import time
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from plateau import search
 from scipy import stats
 
 from foresee.lab import live, paper, runner, store
@@ -61,10 +64,36 @@ def in_bfloat16(experiments: Sequence[Experiment]) -> list[Experiment]:
     return [replace(e, recipe=replace(e.recipe, precision="bfloat16")) for e in experiments]
 
 
+def scaled(dataset: str, shift: bool = False, network: Any = None, **sizes: int) -> Experiment:
+    """An experiment at sizes that what there is of its data allows, passes in bfloat16."""
+    whole = paper.experiment(dataset, shift, 0.05, network)
+    return in_bfloat16([replace(whole, **sizes)])[0]
+
+
+def at(experiment: Experiment, budget: float) -> Experiment:
+    """The same for another part of the full training."""
+    recipe = paper.experiment(experiment.dataset, experiment.shift, budget).recipe
+    recipe = replace(recipe, precision=experiment.recipe.precision)
+    return replace(experiment, recipe=recipe, budget=budget)
+
+
 # Of the default and of those it must not lose to; then of all others.
 MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
+SOME = ("Random", "BADGE", "MELL", "Default")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
 _SMALL = settings("mnist", 0.015, "small_cnn")
+
+# What `budget` tries, in this order, and the first that was enough for CIFAR-10.
+LADDER = (0.05, 0.1, 0.2)
+CIFAR10_BUDGET = 0.05
+
+# Two fifths of the paper's sizes, half as many batches.
+_NOSHIFT = {"n_seed": 2000, "n_val": 2000, "n_query": 1000, "n_test": 4000}
+_NOSHIFT |= {"rounds": 8, "candidates": 10_000}
+_SHIFT = {**_NOSHIFT, "n_seed": 8000, "n_query": 400, "rounds": 10, "candidates": 4000}
+# 79 cameras are the source, 85 others the target: 1521 and 1622 images.
+_CAMERAS = {"classes": 158, "n_seed": 1000, "n_val": 200, "n_pool": 1000, "n_query": 100}
+_CAMERAS |= {"n_test": 400, "rounds": 5, "candidates": 500}
 
 # The first plans of a part are worth most.
 PARTS: dict[str, tuple[Plan, ...]] = {
@@ -78,6 +107,42 @@ PARTS: dict[str, tuple[Plan, ...]] = {
     "mnist-vgg16": (
         Plan(in_bfloat16(settings("mnist", 0.05)), (*group("paper"), "MEBL", "Default"), 5),
     ),
+    "cifar10-vgg16": (
+        Plan(
+            in_bfloat16(settings("cifar10", CIFAR10_BUDGET)),
+            ("Random", "Entropy", "BALD", "Coreset", "BADGE", "MELL", "MEBL", "Default"),
+            3,
+        ),
+    ),
+    # Whether the order of the methods hangs on the budget.
+    "cifar10-longer": (
+        Plan(
+            in_bfloat16([paper.experiment("cifar10", budget=4 * CIFAR10_BUDGET)]),
+            ("Random", "MELL", "Default"),
+            1,
+        ),
+    ),
+    "cifar100-scaled": (
+        Plan(
+            [
+                scaled("cifar100", n_pool=16_000, **_NOSHIFT),
+                scaled("cifar100", True, n_pool=10_000, **_SHIFT),
+            ],
+            SOME,
+            3,
+        ),
+    ),
+    "svhn-scaled": (
+        Plan(
+            [
+                scaled("svhn", n_pool=20_000, **_NOSHIFT),
+                scaled("svhn", True, n_pool=14_000, **_SHIFT),
+            ],
+            SOME,
+            3,
+        ),
+    ),
+    "iwildcam-slice": (Plan([scaled("iwildcam", True, "small_cnn", **_CAMERAS)], SOME, 3),),
     "digits-settings": (
         Plan(settings("digits"), MAIN, 10),
         Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, 10),
@@ -108,6 +173,14 @@ def run(names: Sequence[str], runs: Path, place: runner.Place, processes: int, e
     print(f"all {len(work)} groups done", flush=True)
 
 
+def budget(names: Sequence[str], runs: Path, place: runner.Place) -> None:
+    """Find for the first experiment of these parts the smallest budget that is enough."""
+    for name in names:
+        first = PARTS[name][0].experiments[0]
+        print(name)
+        search([at(first, part) for part in LADDER], place, runs / name / "budget.json")
+
+
 def _run_group(jobs: list[runner.Job], place: runner.Place) -> list[str]:
     side_by_side = len(jobs) if place.device.startswith("cuda") else 1
     return [
@@ -133,8 +206,11 @@ def status(names: Sequence[str], runs: Path) -> None:
 
 
 def unpack(names: Sequence[str], runs: Path) -> None:
-    """Put the committed rounds where `run` goes on with them."""
+    """Put the committed rounds, and budgets, where `run` and `budget` go on with them."""
     for name in names:
+        if (kept := HERE / name / "budget.json").exists():
+            (runs / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(kept, runs / name)
         packed = HERE / name / "runs.tar.xz"
         if packed.exists():
             with tarfile.open(packed) as tar:
@@ -144,12 +220,16 @@ def unpack(names: Sequence[str], runs: Path) -> None:
 def pack(names: Sequence[str], runs: Path) -> None:
     """Pack all rounds; the same rounds give the same bytes."""
     for name in names:
-        files = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
-        if not files:
+        found = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
+        kept = runs / name / "budget.json"
+        if found or kept.exists():
+            (HERE / name).mkdir(exist_ok=True)
+        if kept.exists():
+            shutil.copy(kept, HERE / name)
+        if not found:
             continue
-        (HERE / name).mkdir(exist_ok=True)
         with tarfile.open(HERE / name / "runs.tar.xz", "w:xz", preset=9) as tar:
-            for path in files:
+            for path in found:
                 content = path.read_bytes()
                 entry = tarfile.TarInfo(str(path.relative_to(runs / name)))
                 entry.size = len(content)
@@ -231,22 +311,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("command", choices=["run", "status", "unpack", "pack", "report", "compare"])
+    commands = ["budget", "run", "status", "unpack", "pack", "report", "compare"]
+    parser.add_argument("command", choices=commands)
     parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"))
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6)
     given = parser.parse_args()
-    if given.command == "run":
-        place = runner.Place(given.runs, given.data, given.device)
+    parts = given.parts or list(PARTS)
+    place = runner.Place(given.runs, given.data, given.device)
+    if given.command == "budget":
+        budget(given.parts or ["cifar10-vgg16"], given.runs, place)
+    elif given.command == "run":
         end = time.monotonic() + 60 * given.minutes
-        run(given.parts, given.runs, place, given.processes, end)
+        run(parts, given.runs, place, given.processes, end)
     elif given.command in ("report", "compare"):
-        {"report": report, "compare": compare}[given.command](given.parts)
+        {"report": report, "compare": compare}[given.command](parts)
     else:
-        {"status": status, "unpack": unpack, "pack": pack}[given.command](given.parts, given.runs)
+        {"status": status, "unpack": unpack, "pack": pack}[given.command](parts, given.runs)
 
 
 if __name__ == "__main__":
