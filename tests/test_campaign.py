@@ -203,6 +203,12 @@ def test_of_what_is_not_finished_the_rounds_count_that_most_trials_have(shown):
     assert cells(table, "*not so far yet*") == ["BALD"]
 
 
+def test_trials_that_have_only_begun_do_not_cut_those_that_are_finished():
+    begun = [level("BALD", seed, 90.0, 5) for seed in range(8)]
+    (study,) = studies([*begun, *(level("Default", seed, 90.0) for seed in range(5))])
+    assert (counted.counted(study).rounds, counted.counted(study).behind) == (11, ("BALD",))
+
+
 def test_a_rising_curve_is_cut_where_the_others_end():
     rising = np.linspace(0.1, 0.9, 11)
     (study,) = studies([trial("Default", s, rising[: 11 - (s > 0)]) for s in range(9)])
