@@ -23,6 +23,7 @@ from foresee.lab.experiment import Round
 from foresee.lab.paper import experiment
 from foresee.lab.report.statistics import Auc
 from foresee.lab.report.study import studies
+from foresee.recipe import Recipe
 
 HERE = Path(campaign.__file__).parent
 
@@ -256,14 +257,14 @@ def test_no_table_is_silent_about_a_network_that_never_left_its_plateau(shown):
 
 def test_networks_of_the_search_are_those_of_the_trials(tmp_path, monkeypatch):
     monkeypatch.setattr(plateau, "SEEDS", 2)
-    setup = tiny.DIGITS
+    setup = replace(tiny.DIGITS, n_seed=300, recipe=Recipe(iterations=15))
     found = plateau.trained(setup, data.load("digits"), 0, "cpu")
     jobs = runner.plan([replace(setup, rounds=1)], ["Random"], range(2))
     list(runner.run_all(jobs, runner.Place(tmp_path)))
     first = [round(trial.rounds[0].train_accuracy, 4) for trial in store.trials(tmp_path)]
     assert found["train_accuracy"] == first
     last = plateau.trained(setup, data.load("digits"), setup.rounds, "cpu")
-    assert (found["labels"], last["labels"], last["of"]) == (20, 30, 2)
+    assert (found["labels"], last["labels"], last["of"]) == (300, 310, 2)
 
 
 @pytest.mark.parametrize(
