@@ -53,10 +53,15 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
     def seeds(one: Counted) -> str:
         return words.span([len(by_seed) for by_seed in one.areas.values()])
 
+    def network(one: Counted) -> str:
+        setup = one.study.experiment
+        return f"{setup.network}, {words.count(setup.recipe.iterations)} iterations"
+
     lengths = (f"{one.rounds} of {one.study.experiment.rounds + 1}" for one in columns)
     footing = [
         row("*seeds*", map(seeds, columns)),
         row("*rounds*", lengths),
+        row("*network*", map(network, columns)),
         row("*trained*", map(_trained, columns)),
     ]
     if any(one.behind for one in columns):
