@@ -4,13 +4,16 @@
 
 PACKED has a folder for each set, with .npz files: ``blob``, strips of lossless WebP one after the
 other, ``off``, where they begin, ``side`` of an image, ``y``, and for some ``index``, the row in
-the published set, ``camera`` and ``part``. OUT/NAME.npz has all of it as arrays. CIFAR-100 and SVHN
-are subsets with the darkest images of the whole set; of iWildCam one part's cameras are the
-source.
+the published set, and ``camera``. OUT/NAME.npz has all of it as arrays; CIFAR-100 and SVHN are
+subsets with the darkest images of the whole set. iWildCam becomes OUT/iwildcam_v2.0, a folder as
+WILDS publishes it: a table and a file for each image. Cameras of an odd number are its "test", the
+source of a shift, and those of an even number its "train".
 """
 
 import argparse
+import csv
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +50,28 @@ def joined(folder: Path, name: str) -> dict[str, Any]:
     found = {key: np.concatenate([part[key] for part in parts]) for key in ("pixels", "y")}
     labels = found["y"].astype(np.int64)
     names = CIFAR10.split() if name == "cifar10" else [str(k) for k in range(labels.max() + 1)]
-    arrays = {"pixels": found["pixels"], "labels": labels, "classes": np.array(names)}
-    if name == "iwildcam":
-        arrays["source"] = parts[0]["part"] == 0
-    return arrays
+    return {"pixels": found["pixels"], "labels": labels, "classes": np.array(names)}
+
+
+def as_wilds(packed: dict[str, Any], out: Path) -> None:
+    """Write images, and the columns of the two tables that tell what they are."""
+    (out / "train").mkdir(parents=True, exist_ok=True)
+    rows = list(zip(packed["camera"].tolist(), packed["y"].tolist(), strict=True))
+    names = [f"{row:04}.png" for row in range(len(rows))]
+    for name, pixels in zip(names, packed["pixels"], strict=True):
+        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(out / "train" / name)
+    _table(
+        out / "categories.csv", ["y", "name"], ((y, y) for y in range(int(packed["y"].max()) + 1))
+    )
+    splits = ("test" if camera % 2 else "train" for camera, _ in rows)
+    columns = ["split", "location_remapped", "y", "filename"]
+    table = ((split, *row, name) for split, row, name in zip(splits, rows, names, strict=True))
+    _table(out / "metadata.csv", columns, table)
+
+
+def _table(path: Path, columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
 
 
 def main() -> None:
@@ -62,6 +83,11 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.sets:
+        if name == "iwildcam":
+            packed = read(given.packed / name / f"{FILES[name][0]}.npz")
+            as_wilds(packed, given.out / "iwildcam_v2.0")
+            print(name, packed["pixels"].shape, "as files", flush=True)
+            continue
         arrays = joined(given.packed, name)
         np.savez(given.out / f"{name}.npz", **arrays)
         print(name, arrays["pixels"].shape, "of", len(arrays["classes"]), "classes", flush=True)

@@ -1,20 +1,37 @@
-"""The campaign of results/: its rounds are read, packed and gone on with."""
+"""The campaign of results/: its rounds are read, packed, gone on with, and made into a page."""
 
+import json
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import campaign
+import counted
+import numpy as np
+import page
+import plans
+import plateau
 import pytest
+from PIL import Image
+from scipy import stats
 
+import data as packed_data
 import tiny
-from foresee.lab import methods, runner, store
+from foresee.lab import data, methods, runner, store
+from foresee.lab.experiment import Round
+from foresee.lab.paper import experiment
+from foresee.lab.report.statistics import Auc
+from foresee.lab.report.study import studies
+from foresee.recipe import Recipe
+
+HERE = Path(campaign.__file__).parent
 
 
 @pytest.fixture
 def part(monkeypatch, tmp_path):
     """A campaign of one small part, in a folder of its own."""
-    plan = campaign.Plan([replace(tiny.DIGITS, rounds=1)], ["Random", "BALD"], 2)
+    plan = plans.Plan([replace(tiny.DIGITS, rounds=1)], ["Random", "BALD"], 2)
     monkeypatch.setattr(campaign, "PARTS", {"tiny": (plan,)})
     monkeypatch.setattr(campaign, "HERE", tmp_path / "results")
     (tmp_path / "results").mkdir()
@@ -25,6 +42,7 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
     runs, place = tmp_path / "runs", runner.Place(tmp_path / "runs" / "tiny")
     first, *others = part.groups()
     assert campaign._run_group(first, place) == []
+    (runs / "tiny" / "budget.json").write_text("{}")
     campaign.status(["tiny"], runs)
     campaign.pack(["tiny"], runs)
     packed = tmp_path / "results" / "tiny" / "runs.tar.xz"
@@ -33,6 +51,7 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
     campaign.unpack(["tiny"], again)
     campaign.pack(["tiny"], again)
     assert packed.read_bytes() == before
+    assert (again / "tiny" / "budget.json").read_text() == "{}"
     for jobs in others:
         assert campaign._run_group(jobs, replace(place, out=again / "tiny")) == []
     campaign.status(["tiny"], again)
@@ -45,19 +64,19 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
     assert (tmp_path / "results" / "tiny" / "report" / "index.html").exists()
 
 
-def test_committed_rounds_are_those_of_the_plans(tmp_path):
-    for name, plans in campaign.PARTS.items():
-        if not (Path(campaign.__file__).parent / name / "runs.tar.xz").exists():
-            continue
-        campaign.unpack([name], tmp_path)
-        planned = {experiment for plan in plans for experiment in plan.experiments}
-        found = store.trials(tmp_path / name)
-        assert found
-        assert {trial.experiment for trial in found} <= planned
+def test_a_campaign_whose_time_is_over_ends(part, tmp_path, capsys):
+    campaign.run(["tiny"], tmp_path, runner.Place(tmp_path), 1, time.monotonic())
+    assert capsys.readouterr().out == "stopped at group 1 of 2: run the same again\n"
+
+
+def test_committed_rounds_are_those_of_the_plans():
+    for name, some in campaign.PARTS.items():
+        planned = {experiment for plan in some for experiment in plan.experiments}
+        assert {study.experiment for study in counted.studies(HERE, name)} <= planned
 
 
 def test_committed_rounds_of_the_default_are_gone_on_with(tmp_path):
-    with tarfile.open(Path(campaign.__file__).parent / "mnist-small" / "runs.tar.xz") as tar:
+    with tarfile.open(HERE / "mnist-small" / "runs.tar.xz") as tar:
         some = [m for m in tar.getmembers() if "noshift/Default-" in m.name]
         tar.extractall(tmp_path, some, filter="data")
     trials = [trial for trial in store.trials(tmp_path) if trial.rounds]
@@ -72,16 +91,221 @@ def test_committed_rounds_of_the_default_are_gone_on_with(tmp_path):
             assert recorder.done == trial.rounds
 
 
+def test_the_page_says_what_the_packed_rounds_give():
+    text = (HERE / "README.md").read_text()
+    assert page.made(HERE, text) == text
+    assert len(page.MADE.findall(text)) > 9
+    assert page.made(HERE, text.replace("| Random |", "| Chance |")) == text
+    for shown in (line for line in text.splitlines() if line.startswith("![")):
+        with Image.open(HERE / shown.partition("(")[2].rstrip(")")) as picture:
+            assert min(picture.size) > 300
+
+
+def test_areas_are_those_of_the_report():
+    every = [counted.counted(study) for study in counted.studies(HERE, "mnist-small")]
+    whole = [one for one in every if one.rounds == one.study.experiment.rounds + 1]
+    assert whole
+    for one in whole:
+        by_method = one.study.areas.items()
+        areas = {m: {seed: 100 * area for seed, area in some.items()} for m, some in by_method}
+        assert dict(one.areas) == areas
+
+
+# --- made-up trials ---------------------------------------------------------------------------
+
+
+SETUP = experiment("mnist", budget=0.05)
+
+
+def trial(method, seed, accuracy, setup=SETUP, **changes):
+    """A trial with these accuracies; ``changes`` are lists, one value per round."""
+    rounds = []
+    for k, value in enumerate(accuracy):
+        last = k == setup.rounds
+        made = Round(
+            *(k, setup.n_seed + k * setup.n_query, value, 0.1, 0.1, 0.1),
+            *(() if last else (k,), () if last else (0,), (("train", 2.0), ("select", 1.0))),
+            train_loss=0.01,
+            train_accuracy=1.0,
+        )
+        rounds.append(replace(made, **{name: values[k] for name, values in changes.items()}))
+    path = Path("runs") / setup.name / f"{method}-{seed}.jsonl"
+    return store.Trial(setup, method, seed, tuple(rounds), {}, path)
+
+
+def level(method, seed, height, length=11, **changes):
+    """A trial whose area is its height, in per cent."""
+    return trial(method, seed, [height / 100] * length, **changes)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Let a part be made of these trials."""
+
+    def show(*trials):
+        found = [counted.counted(study) for study in studies(trials)]
+        monkeypatch.setattr(page, "found", lambda here, parts: found)
+        return found
+
+    return show
+
+
+def cells(table, name):
+    (row,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in row.split("|")[2:-1]]
+
+
+def test_methods_are_compared_over_the_seeds_that_they_have(shown):
+    rng = np.random.default_rng(0)
+    ours, theirs, some = 90 + rng.normal(size=(3, 6))
+    (one,) = shown(
+        *(level("Default", seed, ours[seed] + 1) for seed in range(6)),
+        *(level("BADGE", seed, theirs[seed]) for seed in range(6)),
+        *(level("BALD", seed, some[seed]) for seed in (1, 3, 4)),
+        level("Entropy", 2, 50.0),
+    )
+    found = counted.gaps(one)
+    raw = {}
+    for method, values, seeds in (("BADGE", theirs, range(6)), ("BALD", some, (1, 3, 4))):
+        test = stats.ttest_rel(ours[list(seeds)] + 1, values[list(seeds)])
+        low, high = test.confidence_interval()
+        assert found[method].seeds == len(seeds)
+        assert found[method].mean - found[method].half == pytest.approx(low)
+        assert found[method].mean + found[method].half == pytest.approx(high)
+        raw[method] = test.pvalue
+    least, most = sorted(raw, key=raw.get)
+    assert found[least].p == pytest.approx(min(1, 2 * raw[least]))
+    assert found[most].p == pytest.approx(max(raw[most], found[least].p))
+    table = page.default_table(HERE, [])
+    assert cells(table, "BALD")[0].endswith("), 3 seeds")
+    assert cells(table, "Entropy") == [f"{ours[2] + 1 - 50:+.2f}, 1 seed"]
+    assert cells(table, "*seeds*") == ["1–6"]
+
+
 def test_holm_corrects_for_the_number_of_comparisons():
-    assert campaign.holm_adjusted([0.01, 0.03, 0.04]) == pytest.approx([0.03, 0.06, 0.06])
-    assert campaign.holm_adjusted([0.6, 0.7]) == [1, 1]
+    assert counted.holm_adjusted([0.01, 0.03, 0.04]) == pytest.approx([0.03, 0.06, 0.06])
+    assert counted.holm_adjusted([0.6, 0.7]) == [1, 1]
 
 
-def test_the_default_is_compared_over_the_rounds_that_all_have(capsys):
-    campaign.compare(["mnist-small"])
-    text = capsys.readouterr().out
-    readme = (Path(campaign.__file__).parent / "README.md").read_text().replace("−", "-")
-    cells = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "±" in line]
-    assert len(cells) > 9
-    for _, _, _, difference, interval, *_ in cells:  # what the page says of them
-        assert f"{difference.strip()} ({interval.strip()})" in readme
+def test_of_what_is_not_finished_the_rounds_count_that_most_trials_have(shown):
+    (one,) = shown(
+        *(level(m, s, 90.0, 8) for m in ("Default", "BADGE") for s in range(5)),
+        level("Default", 5, 90.0, 11),
+        level("BADGE", 5, 90.0, 2),
+        level("BALD", 0, 90.0, 3),
+    )
+    assert one.rounds == 8
+    assert {m: list(by_seed) for m, by_seed in one.areas.items()} == {
+        "Default": [0, 1, 2, 3, 4, 5],
+        "BADGE": [0, 1, 2, 3, 4],
+    }
+    table = page.default_table(HERE, [])
+    assert cells(table, "*rounds*") == ["8 of 11"]
+    assert cells(table, "*not so far yet*") == ["BALD"]
+
+
+def test_trials_that_have_only_begun_do_not_cut_those_that_are_finished():
+    begun = [level("BALD", seed, 90.0, 5) for seed in range(8)]
+    (study,) = studies([*begun, *(level("Default", seed, 90.0) for seed in range(5))])
+    assert (counted.counted(study).rounds, counted.counted(study).behind) == (11, ("BALD",))
+
+
+def test_a_rising_curve_is_cut_where_the_others_end():
+    rising = np.linspace(0.1, 0.9, 11)
+    (study,) = studies([trial("Default", s, rising[: 11 - (s > 0)]) for s in range(9)])
+    assert counted.counted(study).areas["Default"][0] == pytest.approx(100 * rising[:10].mean())
+
+
+def test_the_papers_figures_stand_beside_ours(shown):
+    heights = {"MELL": (97.0, 97.2), "Random": (96.0, 96.4), "BADGE": (96.9, 97.1)}
+    shown(
+        *(level(m, s, h) for m, both in heights.items() for s, h in enumerate(both)),
+        level("Default", 0, 98.0),
+        level("Random", 0, 98.0, setup=experiment("mnist", narrow=True, budget=0.05)),
+    )
+    table = page.paper_table(HERE, [])
+    assert cells(table, "MELL") == ["97.10 ± 0.14", "97.50 ± 0.11", "−0.40"]
+    assert cells(table, "Default") == ["98.00", "–", ""]
+    assert cells(table, "*order, Spearman’s ρ*")[0] == "0.50 of 3 methods"
+    assert "narrow" not in table
+    rivals = page.rivals_table(HERE, ["mine"])
+    assert cells(rivals, "against Random") == ["10/4/0", "1/0/0", "1/0/0"]
+    assert cells(rivals, "against BADGE") == ["0/7/2", "0/1/0", "0/1/0"]
+    assert cells(rivals, "against BALD") == ["4/10/0", "–", "–"]
+    assert page.spearman({"a": Auc(1, 0)}, {"a": Auc(1, 0)}) == "–"
+
+
+def test_no_table_is_silent_about_a_network_that_never_left_its_plateau(shown):
+    stuck, again = [k == 3 for k in range(11)], [k in (3, 4) for k in range(11)]
+    shown(
+        *(level(m, s, 97.0 - s) for m in ("Default", "Random", "MELL") for s in range(3)),
+        *(level("BADGE", s, 96.0 + s) for s in (0, 1)),
+        level("BADGE", 2, 60.0, stuck=stuck, restarted=again),
+    )
+    marked, tables = " †2 ‡1", {name: page.TABLES[name] for name in ("default", "auc", "paper")}
+    for name, table in tables.items():
+        text = table(HERE, [])
+        assert cells(text, "BADGE")[0].endswith(marked), name
+        assert page.LEGEND in text, name
+        assert marked not in "".join(cells(text, "MELL"))
+    for name in ("default", "auc", "paper", "rivals", "time"):
+        assert "2 again and 1 badly of 132 rounds" in page.TABLES[name](HERE, ["mine"]), name
+
+
+# --- the budget and the data ------------------------------------------------------------------
+
+
+def test_networks_of_the_search_are_those_of_the_trials(tmp_path, monkeypatch):
+    monkeypatch.setattr(plateau, "SEEDS", 2)
+    setup = replace(tiny.DIGITS, n_seed=300, recipe=Recipe(iterations=15))
+    found = plateau.trained(setup, data.load("digits"), 0, "cpu")
+    jobs = runner.plan([replace(setup, rounds=1)], ["Random"], range(2))
+    list(runner.run_all(jobs, runner.Place(tmp_path)))
+    first = [round(trial.rounds[0].train_accuracy, 4) for trial in store.trials(tmp_path)]
+    assert found["train_accuracy"] == first
+    last = plateau.trained(setup, data.load("digits"), setup.rounds, "cpu")
+    assert (found["labels"], last["labels"], last["of"]) == (300, 310, 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "asked", "chosen"),
+    [
+        ({(0.1, 0): 16, (0.1, 2): 15}, [(0.1, 0), (0.1, 2)], 0.1),
+        ({(0.1, 0): 14, (0.2, 0): 15, (0.2, 2): 16}, [(0.1, 0), (0.2, 0), (0.2, 2)], 0.2),
+        (
+            {(0.1, 0): 16, (0.1, 2): 14, (0.2, 0): 14},
+            [(0.1, 0), (0.1, 2), (0.2, 0)],
+            None,
+        ),
+    ],
+)
+def test_the_first_budget_of_the_ladder_that_is_enough_is_chosen(
+    tmp_path, monkeypatch, capsys, left, asked, chosen
+):
+    tried = []
+
+    def trained(setup, images, number, device):
+        tried.append((setup.budget, number))
+        return {"budget": setup.budget, "round": number, "left": left[tried[-1]]}
+
+    monkeypatch.setattr(plateau, "trained", trained)
+    ladder = [replace(tiny.DIGITS, budget=budget) for budget in (0.1, 0.2)]
+    kept = tmp_path / "some" / "budget.json"
+    for _ in range(2):  # what is known is not trained again
+        plateau.search(ladder, runner.Place(tmp_path), kept)
+    assert tried == asked
+    assert json.loads(kept.read_text())["chosen"] == chosen
+    assert ("make it longer" in capsys.readouterr().out) == (chosen is None)
+
+
+def test_cameras_become_the_domains_of_wilds(tmp_path):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (5, 3, 64, 64), dtype=np.uint8)
+    cameras, labels = np.array([3, 0, 7, 2, 3]), np.array([1, 0, 2, 0, 1])
+    packed = {"pixels": pixels, "camera": cameras, "y": labels}
+    packed_data.as_wilds(packed, tmp_path / "iwildcam_v2.0")
+    images = data.load("iwildcam", tmp_path)
+    assert (images.pixels == pixels).all()
+    assert images.labels.tolist() == labels.tolist()
+    assert images.source.tolist() == [True, False, True, False, True]
+    assert len(images.classes) == 3

@@ -20,6 +20,7 @@ from foresee.lab import store
 from foresee.lab.experiment import Method
 from foresee.lab.report import folder, measures, statistics, study as study_module
 from foresee.lab.report.study import studies
+from foresee.lab.report.tables import auc_table
 from foresee.lab.report.words import THIN
 
 PIXEL = base64.b64decode(
@@ -99,6 +100,25 @@ def test_restarted_trainings_are_named(tmp_path):
     assert "toy, no shift: 2 rounds trained a second network from other seeds" in text
     assert "plateau: MELL seed 3 round 1, MELL seed 3 round 2.</p>" in text
     assert "second network" not in write(again[1:], tmp_path / "none").read_text()
+
+
+def test_no_trial_that_never_left_its_plateau_counts_silently(tmp_path):
+    """Not one either whose loss is better than that of guessing, as classes are not all alike."""
+    hopeless = trial("MELL", 3, restarted=(False, True, False), stuck=(False, True, False))
+    page = write([hopeless, trial("Random", 3)], tmp_path).read_text()
+    text = " ".join(page.split())
+    assert "1 round trained badly." in text
+    assert "1 round trained a second network, as the first never left its plateau." in text
+    assert text.count('<span class="fewer">1 bad round</span>') == 1
+    rows = {row["method"]: row for row in read(tmp_path, "auc.csv")}
+    counted = {m: (row["restarted_rounds"], row["bad_rounds"]) for m, row in rows.items()}
+    assert counted == {"MELL": ("1", "1"), "Random": ("0", "0")}
+    (health,) = read(tmp_path, "health.csv")
+    assert (health["method"], health["round"], health["problem"]) == ("MELL", "1", "plateau")
+    shown = auc_table(studies([hopeless, trial("Random", 3)]))
+    assert [cell.endswith(" *") for cell in shown.rows[0]] == [False, True, False]
+    assert shown.caption.endswith("; *: some of its rounds trained badly")
+    assert " * & " in (tmp_path / "auc.tex").read_text()
 
 
 def test_batches_that_use_up_their_draws_are_named(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from foresee.errors import InputError
+from foresee.lab import paper
 from foresee.lab.experiment import Experiment, Round
 from foresee.lab.report import views
 from foresee.lab.report.caveats import absent, cautions, missing, shortened
@@ -23,6 +24,7 @@ from foresee.lab.report.palette import INKS, Pen, pens
 from foresee.lab.report.statistics import mean_std
 from foresee.lab.report.study import methods, studies
 from foresee.lab.report.tables import auc_table
+from foresee.lab.report.words import THIN
 from foresee.lab.store import Trial
 
 TOY = Experiment(
@@ -397,6 +399,19 @@ def test_another_network_than_the_papers_is_said():
     assert "stand for vgg16 in mnist, no shift: levels differ." in among.text
 
 
+def test_sizes_other_than_the_papers_are_said():
+    whole = paper.experiment("svhn", budget=0.05)
+    fewer = replace(whole, n_seed=2000, n_query=1000, n_pool=20_000, rounds=8)
+    (ours,) = studies([trial(experiment=fewer)])
+    told = [c.text for c in cautions([ours], ["MELL"]) if c.text.startswith("Sizes")]
+    assert [text.replace(THIN, " ") for text in told] == [
+        "Sizes are 2000 + 8 × 1000 labels of 22 000 images, and 5000 + 20 × 2500 labels of 55 000 "
+        "images in the paper: levels differ."
+    ]
+    (theirs,) = studies([trial(experiment=whole)])
+    assert not any("Sizes" in c.text for c in cautions([theirs], ["MELL"]))
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -404,6 +419,7 @@ def test_another_network_than_the_papers_is_said():
         ({"log_loss": math.inf}, "not finite"),
         ({"accuracy": math.nan}, "not finite"),
         ({"train_loss": 0.69, "train_accuracy": 0.5}, "plateau"),
+        ({"stuck": True}, "plateau"),
         ({"train_accuracy": 0.85}, "15 points behind"),
         ({"train_accuracy": 0.91}, None),
         ({"train_accuracy": None, "train_loss": None}, None),

@@ -393,7 +393,7 @@ def test_a_restart_is_written_down(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "_stuck", lambda *_: True)
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
-    assert [found.restarted for found in trial.rounds] == [True] * 3
+    assert [(found.restarted, found.stuck) for found in trial.rounds] == [(True, True)] * 3
     lines = trial.path.read_text().splitlines()
     assert all('"restarted": true' in line for line in lines[1:])
 
@@ -402,7 +402,7 @@ def test_rounds_from_before_there_were_restarts_are_read(tmp_path):
     run_trial(RANDOM, Place(tmp_path))
     (trial,) = store.trials(tmp_path)
     plain = re.sub(r', "(sum|checksums)": "\w+"', "", trial.path.read_text())
-    trial.path.write_text(plain.replace(', "restarted": false', ""))
+    trial.path.write_text(re.sub(', "(restarted|stuck)": false', "", plain))
     (again,) = store.trials(tmp_path)
     assert again.rounds == trial.rounds
 

@@ -132,11 +132,11 @@ class Round:
     are the health of the training. ``promise`` is the fall of the Brier loss on the validation set
     expected from these picks, ``promise_pool`` that from the whole rest of the pool. ``draws`` is
     how many the method looked at, if any, ``exhausted`` whether its batch could use them up.
-    ``restarted`` says that a first network never left its
-    plateau and a second was trained. ``seconds`` of a training that was done once for several
-    trials count in each of them. ``in_target`` is the share of the picks that the target has too,
-    where it is narrow, ``scrambled`` that of noise in the pool; what is scrambled is not in the
-    target.
+    ``restarted`` says that a first network never left its plateau and a second was trained,
+    ``stuck`` that the second did not either. ``seconds`` of a training that was done once for
+    several trials count in each of them. ``in_target`` is the share of the picks that the target
+    has too, where it is narrow, ``scrambled`` that of noise in the pool; what is scrambled is not
+    in the target.
     """
 
     number: int
@@ -158,3 +158,4 @@ class Round:
     exhausted: bool = False
     in_target: float | None = None
     scrambled: float | None = None
+    stuck: bool = False

@@ -106,6 +106,7 @@ def steps(
             promise=promised[0],
             promise_pool=promised[1],
             restarted=getattr(posterior, "restarted", False),
+            stuck=getattr(training, "stuck", False),
             draws=draws,
             exhausted=exhausted,
             in_target=_share(task.in_target, picks),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from foresee.lab.experiment import Experiment
 from foresee.lab.paper import EXPERIMENTS
 from foresee.lab.report import published, words
 from foresee.lab.report.study import Study
@@ -55,6 +56,7 @@ def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
     return [
         *([Caution(gone, see="left-out")] if left_out else []),
         *_about_training(studies),
+        *_about_sizes(studies),
         *_about_noise(studies),
         *_about_draws(studies),
         *_about_seeds(studies),
@@ -78,6 +80,11 @@ def _about_training(studies: Sequence[Study]) -> Iterator[Caution]:
         yield Caution(f"Networks were trained for {part}{where}.")
     for network, where in _places(studies, _other_network):
         yield Caution(f"The network is {network}{where}: levels differ.")
+
+
+def _about_sizes(studies: Sequence[Study]) -> Iterator[Caution]:
+    for sizes, where in _places(studies, _other_sizes):
+        yield Caution(f"Sizes{where} are {sizes} in the paper: levels differ.")
 
 
 def _about_noise(studies: Sequence[Study]) -> Iterator[Caution]:
@@ -113,14 +120,32 @@ def _places(studies: Sequence[Study], said_of: Callable[[Study], str]) -> Iterat
 
 def _other_network(study: Study) -> str:
     """Name the network beside that of the paper; nothing where they agree or the paper has none."""
-    ours = study.experiment
-    if ours.setting == "narrow" or ours.pool_noise:
+    ours, theirs = study.experiment, _of_paper(study.experiment)
+    if theirs is None or theirs.network == ours.network:
         return ""
-    for theirs in EXPERIMENTS:
-        same = (theirs.dataset.lower(), theirs.shift) == (ours.dataset.lower(), ours.shift)
-        if same and theirs.network != ours.network:
-            return f"{ours.network}, while the paper’s figures stand for {theirs.network}"
-    return ""
+    return f"{ours.network}, while the paper’s figures stand for {theirs.network}"
+
+
+def _other_sizes(study: Study) -> str:
+    """Name the sizes beside those of the paper; nothing where they agree or the paper has none."""
+    theirs = _of_paper(study.experiment)
+    if theirs is None or _sizes(theirs) == _sizes(study.experiment):
+        return ""
+    return f"{_sizes(study.experiment)}, and {_sizes(theirs)}"
+
+
+def _sizes(setup: Experiment) -> str:
+    bought = f"{words.count(setup.n_seed)} + {setup.rounds} × {words.count(setup.n_query)} labels"
+    return f"{bought} of {words.count(setup.n_seed + setup.n_pool)} images"
+
+
+def _of_paper(ours: Experiment) -> Experiment | None:
+    """The paper's experiment on the same data in the same setting."""
+    if ours.setting == "narrow" or ours.pool_noise:
+        return None
+    key = ours.dataset.lower(), ours.shift
+    same = (e for e in EXPERIMENTS if (e.dataset.lower(), e.shift) == key)
+    return next(same, None)
 
 
 def _about_seeds(studies: Sequence[Study]) -> Iterator[Caution]:
@@ -155,6 +180,13 @@ def _about_health(studies: Sequence[Study]) -> Iterator[Caution]:
     number = sum(len(study.unhealthy) for study in studies)
     if number:
         yield Caution(f"{words.some(number, 'round')} trained badly.", see="health")
+    again = sum(len(study.restarted) for study in studies)
+    if again:
+        yield Caution(
+            f"{words.some(again, 'round')} trained a second network, as the first never left its "
+            "plateau.",
+            see="health",
+        )
     for study in studies:
         usual = study.fit
         if usual is not None and usual < POOR_FIT:

@@ -34,8 +34,9 @@ class Unhealthy(NamedTuple):
 def unhealthy(trials: Iterable[Trial], classes: int) -> list[Unhealthy]:
     """List the rounds whose training went wrong; one such round ruins an AUC.
 
-    Not finite: a loss is NaN or infinite. Plateau: the train loss is that of guessing. Behind: the
-    train accuracy is more than 10 points under the median of all trials at the same round.
+    Not finite: a loss is NaN or infinite. Plateau: the network that was trained a second time is
+    stuck too, or the train loss is that of guessing. Behind: the train accuracy is more than 10
+    points under the median of all trials at the same round.
     """
     trials = list(trials)
     groups: dict[int, list[float]] = defaultdict(list)
@@ -76,6 +77,8 @@ def _what_is_wrong(round_: Round, classes: int, usual: Mapping[int, float]) -> s
     measured = (round_.train_loss, round_.train_accuracy, round_.accuracy, round_.log_loss)
     if not all(math.isfinite(value) for value in (*measured, round_.brier) if value is not None):
         return "not finite"
+    if round_.stuck:
+        return "plateau"
     if round_.train_loss is not None and round_.train_loss >= GUESSING * math.log(classes):
         return "plateau"
     if round_.train_accuracy is not None:

@@ -25,6 +25,7 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
     """Every table by file name; those of costs and of targets only where they have rows."""
     who = ("experiment", "dataset", "shift", "method")
     auc = (*who, "seeds", "mean_auc", "std_auc", "paper_mean_auc", "paper_std_auc")
+    auc = (*auc, "restarted_rounds", "bad_rounds")
     per_method = ("experiment", "method")
     shown = stages(found)
     tables: dict[str, tuple[Sequence[str], Iterable[Row]]] = {
@@ -78,7 +79,9 @@ def _aucs(study: Study) -> Iterator[Row]:
     for method, auc in study.mean_areas.items():
         theirs = published.auc(setup, method) or _UNKNOWN
         spread = (100 * auc.mean, 100 * auc.std)
-        yield setup.dataset, _shift(study), method, len(study.areas[method]), *spread, *theirs
+        again = sum(trial.method == method and trial.finished for trial, _ in study.restarted)
+        figures = (len(study.areas[method]), *spread, *theirs, again, study.bad_rounds[method])
+        yield setup.dataset, _shift(study), method, *figures
 
 
 def _costs(study: Study) -> Iterator[Row]:

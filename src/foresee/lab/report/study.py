@@ -189,6 +189,11 @@ class Study:
         return health.restarted(self.all)
 
     @cached_property
+    def bad_rounds(self) -> Counter[str]:
+        """How many rounds of the trials in its area trained badly, by method."""
+        return Counter(bad.trial.method for bad in self.unhealthy if bad.trial.finished)
+
+    @cached_property
     def fit(self) -> float | None:
         """Median train accuracy of all rounds; None where it was not recorded."""
         return health.fit(self.all)

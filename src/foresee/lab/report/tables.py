@@ -93,7 +93,7 @@ def _auc(
     rows = []
     for study in found:
         row = {
-            name: words.plus_minus(100 * a.mean, 100 * a.std)
+            name: words.plus_minus(100 * a.mean, 100 * a.std) + " *" * (study.bad_rounds[name] > 0)
             for name, a in study.mean_areas.items()
         }
         rows.append((study.title, *(row.get(name, words.ABSENT) for name in names)))
@@ -101,6 +101,8 @@ def _auc(
         if any(theirs):
             cells = (words.plus_minus(*auc) if auc else words.ABSENT for auc in theirs)
             rows.append(("in the paper", *cells))
+    if any(study.bad_rounds for study in found):
+        caption += "; *: some of its rounds trained badly"
     return Table(caption, ("Experiment", *names), rows)
 
 

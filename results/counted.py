@@ -1,0 +1,148 @@
+"""What the packed rounds of `results/` amount to: areas, differences, and their health.
+
+Of an experiment that is not finished, so many rounds count that the trials that have them, times
+the square of these rounds, are most; methods that are not so far are named.
+"""
+
+import functools
+import math
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from foresee.lab.methods import METHODS
+from foresee.lab.report import folder, health, published
+from foresee.lab.report.statistics import Auc, area_under_curve, mean_std, paired
+from foresee.lab.report.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """The areas × 100 of a study by method and seed, over its first ``rounds``.
+
+    ``again`` and ``bad`` are rounds among them that trained a second network, and that trained
+    badly, by method; ``behind`` are methods without a trial so long.
+    """
+
+    study: Study
+    rounds: int
+    areas: Mapping[str, Mapping[int, float]]
+    again: Counter[str]
+    bad: Counter[str]
+    behind: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The experiment, as tables call it."""
+        return self.study.title
+
+    def marks(self, method: str) -> str:
+        """What a number of this method must not be read without."""
+        kinds = (("†", self.again[method]), ("‡", self.bad[method]))
+        return "".join(f" {mark}{number}" for mark, number in kinds if number)
+
+    def means(self) -> dict[str, Auc]:
+        """Mean and deviation over seeds."""
+        return {method: mean_std(by_seed.values()) for method, by_seed in self.areas.items()}
+
+
+def counted(study: Study) -> Counted:
+    """Count so many rounds of a study that the most trials, and long ones, do."""
+    lengths = [len(trial.rounds) for trial in study.all if len(trial.rounds) > 1]
+    rounds = max(set(lengths), key=lambda r: r * r * sum(n >= r for n in lengths), default=0)
+    long = [t for t in study.all if rounds and len(t.rounds) >= rounds]
+    trials = [replace(trial, rounds=trial.rounds[:rounds]) for trial in long]
+    areas: dict[str, dict[int, float]] = {}
+    for trial in trials:
+        curve = [r.n_labelled for r in trial.rounds], [r.accuracy for r in trial.rounds]
+        areas.setdefault(trial.method, {})[trial.seed] = 100 * area_under_curve(*curve)
+    bad = health.unhealthy(trials, study.experiment.classes)
+    return Counted(
+        study,
+        rounds,
+        {method: areas[method] for method in ordered(areas)},
+        Counter(trial.method for trial, _ in health.restarted(trials)),
+        Counter(one.trial.method for one in bad),
+        tuple(method for method in study.trials if method not in areas),
+    )
+
+
+def ordered(methods: Iterable[str]) -> list[str]:
+    """Methods as they stand in `METHODS`, the default first."""
+    known = ["Default", *METHODS]
+    return sorted(set(methods), key=lambda m: known.index(m) if m in known else len(known))
+
+
+def studies(here: Path, part: str) -> list[Study]:
+    """All that is packed of a part."""
+    packed = here / part / "runs.tar.xz"
+    return _unpacked(packed) if packed.exists() else []
+
+
+@functools.cache
+def _unpacked(packed: Path) -> list[Study]:
+    with tempfile.TemporaryDirectory() as place, tarfile.open(packed) as tar:
+        tar.extractall(place, filter="data")
+        inner = Path(place, "runs")  # of the older studies
+        return folder.read(inner if inner.is_dir() else Path(place)).studies
+
+
+def found(here: Path, parts: Sequence[str]) -> list[Counted]:
+    """What counts of some parts, experiment by experiment; none that has not two rounds."""
+    every = [counted(study) for part in parts for study in sorted(studies(here, part), key=_place)]
+    return [one for one in every if one.rounds]
+
+
+def _place(study: Study) -> tuple[str, float, int]:
+    """Settings in their order, those with noise after those without."""
+    setup = study.experiment
+    return setup.dataset, setup.pool_noise, ("noshift", "shift", "narrow").index(setup.setting)
+
+
+class Gap(NamedTuple):
+    """The default less another method over the seeds that both have: mean, half of 95 %, p."""
+
+    seeds: int
+    mean: float
+    half: float
+    p: float
+
+
+def gaps(one: Counted) -> dict[str, Gap]:
+    """The default less each other method, p by Holm's rule over all of them."""
+    ours = one.areas.get("Default", {})
+    tests = {}
+    for method, theirs in one.areas.items():
+        both = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+        if method != "Default" and both:
+            test, n = paired(ours, theirs), len(both)
+            deviation = np.std(both, ddof=1) if n > 1 else math.nan
+            half = stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) if n > 1 else math.nan
+            tests[method] = Gap(n, float(np.mean(both)), half, test.p if test else math.nan)
+    order = sorted((m for m in tests if tests[m].seeds > 1), key=lambda m: tests[m].p)
+    for method, p in zip(order, holm_adjusted([tests[m].p for m in order]), strict=True):
+        tests[method] = tests[method]._replace(p=p)
+    return tests
+
+
+def holm_adjusted(ascending: Sequence[float]) -> list[float]:
+    """p-values by Holm's step-down rule, of p-values that ascend.
+
+    >>> holm_adjusted([0.01, 0.03, 0.04])
+    [0.03, 0.06, 0.06]
+    """
+    scaled = [p * (len(ascending) - i) for i, p in enumerate(ascending)]
+    return np.minimum(np.maximum.accumulate(scaled), 1).tolist()
+
+
+def in_paper(one: Counted) -> dict[str, Auc]:
+    """The paper's figures of an experiment, for methods that we have too."""
+    figures = {method: published.auc(one.study.experiment, method) for method in one.areas}
+    return {method: auc for method, auc in figures.items() if auc}

@@ -1,0 +1,130 @@
+"""What is run for `results/`: parts of experiments, methods and seeds, in the order of their worth.
+
+The store refuses to mix what a change here would make different with what was run before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from foresee.lab import paper, runner
+from foresee.lab.experiment import Experiment, noisy
+from foresee.lab.methods import METHODS, group
+
+SETTINGS: tuple[dict[str, bool], ...] = ({}, {"shift": True}, {"narrow": True})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Experiments, the methods that run on them, and for how many seeds."""
+
+    experiments: Sequence[Experiment]
+    methods: Sequence[str]
+    seeds: int
+
+    def groups(self) -> Iterator[list[runner.Job]]:
+        """All methods of one seed of one experiment, seed by seed."""
+        for seed in range(self.seeds):
+            for experiment in self.experiments:
+                yield runner.plan([experiment], self.methods, [seed])
+
+
+def settings(dataset: str, budget: float = 1.0, network: Any = None) -> list[Experiment]:
+    """A data set without shift, with shift, and with a narrow target."""
+    return [paper.experiment(dataset, budget=budget, network=network, **s) for s in SETTINGS]
+
+
+def in_bfloat16(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The same with passes through the trained network in bfloat16."""
+    return [replace(e, recipe=replace(e.recipe, precision="bfloat16")) for e in experiments]
+
+
+def scaled(dataset: str, shift: bool = False, network: Any = None, **sizes: int) -> Experiment:
+    """An experiment at sizes that what there is of its data allows, passes in bfloat16."""
+    whole = paper.experiment(dataset, shift, BUDGETS[dataset], network)
+    return in_bfloat16([replace(whole, **sizes)])[0]
+
+
+def at(experiment: Experiment, budget: float) -> Experiment:
+    """The same for another part of the full training."""
+    recipe = paper.experiment(experiment.dataset, experiment.shift, budget).recipe
+    recipe = replace(recipe, precision=experiment.recipe.precision)
+    return replace(experiment, recipe=recipe, budget=budget)
+
+
+# Of the default and of those it must not lose to; then of all others.
+MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
+SOME = ("Random", "BADGE", "MELL", "Default")
+OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
+_SMALL = settings("mnist", 0.015, "small_cnn")
+
+# Parts of the paper's iterations: what `budget` tries, in this order, and what is taken.
+LADDER = (0.05, 0.1, 0.2)
+BUDGETS = {"mnist": 0.05, "cifar10": 0.05, "cifar100": 0.05, "svhn": 0.05, "iwildcam": 0.05}
+
+# Two fifths of the paper's sizes, half as many batches.
+_NOSHIFT = {"n_seed": 2000, "n_val": 2000, "n_query": 1000, "n_test": 4000}
+_NOSHIFT |= {"rounds": 8, "candidates": 10_000}
+_SHIFT = {**_NOSHIFT, "n_seed": 8000, "n_query": 400, "rounds": 10, "candidates": 4000}
+# 79 cameras are the source, 85 others the target: 1521 and 1622 images.
+_CAMERAS = {"classes": 158, "n_seed": 1000, "n_val": 200, "n_pool": 1000, "n_query": 100}
+_CAMERAS |= {"n_test": 400, "rounds": 5, "candidates": 500}
+
+# The first plans of a part are worth most.
+PARTS: dict[str, tuple[Plan, ...]] = {
+    # The default was chosen on digits; a small network on MNIST confirms it, or does not.
+    "mnist-small": (
+        Plan(_SMALL, MAIN, 10),
+        Plan(in_bfloat16([noisy(e, 0.2) for e in _SMALL]), MAIN, 10),
+        Plan(_SMALL, OTHERS, 5),
+    ),
+    # The paper's network.
+    "mnist-vgg16": (
+        Plan(
+            in_bfloat16(settings("mnist", BUDGETS["mnist"])),
+            (*group("paper"), "MEBL", "Default"),
+            5,
+        ),
+    ),
+    "cifar10-vgg16": (
+        Plan(
+            in_bfloat16(settings("cifar10", BUDGETS["cifar10"])),
+            ("Random", "Entropy", "BALD", "Coreset", "BADGE", "MELL", "MEBL", "Default"),
+            3,
+        ),
+    ),
+    # Whether the order of the methods hangs on the budget.
+    "cifar10-longer": (
+        Plan(
+            in_bfloat16([paper.experiment("cifar10", budget=4 * BUDGETS["cifar10"])]),
+            ("Random", "MELL", "Default"),
+            1,
+        ),
+    ),
+    "cifar100-scaled": (
+        Plan(
+            [
+                scaled("cifar100", n_pool=16_000, **_NOSHIFT),
+                scaled("cifar100", True, n_pool=10_000, **_SHIFT),
+            ],
+            SOME,
+            3,
+        ),
+    ),
+    "svhn-scaled": (
+        Plan(
+            [
+                scaled("svhn", n_pool=20_000, **_NOSHIFT),
+                scaled("svhn", True, n_pool=14_000, **_SHIFT),
+            ],
+            SOME,
+            3,
+        ),
+    ),
+    "iwildcam-slice": (Plan([scaled("iwildcam", True, "small_cnn", **_CAMERAS)], SOME, 3),),
+    "digits-settings": (
+        Plan(settings("digits"), MAIN, 10),
+        Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, 10),
+        Plan(settings("digits"), OTHERS, 10),
+    ),
+}
