@@ -43,6 +43,11 @@ class Counted:
         """The experiment, as tables call it."""
         return self.study.title
 
+    @property
+    def whole(self) -> bool:
+        """Whether all rounds of the experiment count, so that its areas can stand beside others."""
+        return self.rounds > self.study.experiment.rounds
+
     def marks(self, method: str) -> str:
         """What a number of this method must not be read without."""
         kinds = (("†", self.again[method]), ("‡", self.bad[method]))
@@ -95,9 +100,9 @@ def _unpacked(packed: Path) -> list[Study]:
 
 
 def found(here: Path, parts: Sequence[str]) -> list[Counted]:
-    """What counts of some parts, experiment by experiment; none that has not two rounds."""
+    """What counts of some parts, experiment by experiment, where it is half of the rounds."""
     every = [counted(study) for part in parts for study in sorted(studies(here, part), key=_place)]
-    return [one for one in every if one.rounds]
+    return [one for one in every if 2 * one.rounds > one.study.experiment.rounds]
 
 
 def _place(study: Study) -> tuple[str, float, int]:
@@ -107,7 +112,7 @@ def _place(study: Study) -> tuple[str, float, int]:
 
 
 class Gap(NamedTuple):
-    """The default less another method over the seeds that both have: mean, half of 95 %, p."""
+    """A method less another over the seeds that both have: mean, half of 95 %, p."""
 
     seeds: int
     mean: float
@@ -115,13 +120,13 @@ class Gap(NamedTuple):
     p: float
 
 
-def gaps(one: Counted) -> dict[str, Gap]:
-    """The default less each other method, p by Holm's rule over all of them."""
-    ours = one.areas.get("Default", {})
+def gaps(one: Counted, name: str = "Default") -> dict[str, Gap]:
+    """A method less each other, p by Holm's rule over all of them."""
+    ours = one.areas.get(name, {})
     tests = {}
     for method, theirs in one.areas.items():
         both = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-        if method != "Default" and both:
+        if method != name and both:
             test, n = paired(ours, theirs), len(both)
             deviation = np.std(both, ddof=1) if n > 1 else math.nan
             half = stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) if n > 1 else math.nan

@@ -1,6 +1,6 @@
-"""The tables and curves of results/README.md, made from the packed rounds.
+"""The tables and curves of results/README.md and docs/methods.md, made from the packed rounds.
 
-A table stands in the page between ``<!-- made: NAME PART ... -->`` and ``<!-- end -->``; `rewrite`
+A table stands in a page between ``<!-- made: NAME PART ... -->`` and ``<!-- end -->``; `rewrite`
 makes all of them anew.
 """
 
@@ -22,7 +22,8 @@ from foresee.lab.report.statistics import SIGNIFICANT, Auc, paired, win_tie_loss
 
 MADE = re.compile(r"(<!-- made: (\w+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 LEGEND = "†: so many rounds trained a second network; ‡: so many trained badly."
-NOTHING = "Nothing of it has been run yet."
+NOTHING = "Too little of it has been run yet."
+RIVALS = ("Default", "BADGE", "MELL", "Random")
 CHOOSE = ("sample", "score", "select")
 
 
@@ -104,6 +105,22 @@ def _default_table(columns: Sequence[Counted]) -> str:
     return _made(columns, rows)
 
 
+def tally_table(here: Path, parts: Sequence[str]) -> str:
+    """Wins, ties and losses against some methods, by the paired test, without noise in the pool."""
+    columns = [one for one in found(here, parts) if not one.study.experiment.pool_noise]
+    tests = {rival: [gaps(one, rival) for one in columns] for rival in RIVALS}
+
+    def cell(method: str, rival: str) -> str:
+        known = [test[method] for test in tests[rival] if method in test]
+        sure = [gap.mean for gap in known if gap.p < SIGNIFICANT]
+        lost = sum(mean > 0 for mean in sure)
+        return f"{len(sure) - lost}/{len(known) - len(sure)}/{lost}" if known else words.ABSENT
+
+    methods = ordered(m for one in columns for m in one.areas)
+    rows = [[method, *(cell(method, rival) for rival in RIVALS)] for method in methods]
+    return markdown(["wins/ties/losses", *(f"against {rival}" for rival in RIVALS)], rows)
+
+
 def auc_table(here: Path, parts: Sequence[str]) -> str:
     """Areas: in bold the best, and what it does not beat by the paired test."""
     columns = found(here, parts)
@@ -135,7 +152,7 @@ def _made(columns: Sequence[Counted], rows: Sequence[Sequence[str]]) -> str:
 
 def paper_table(here: Path, parts: Sequence[str]) -> str:
     """Our areas, the paper's, the difference, and how alike the order of the methods is."""
-    known = [(one, in_paper(one)) for one in found(here, parts)]
+    known = [(one, in_paper(one)) for one in found(here, parts) if one.whole]
     sets: dict[str, list[tuple[Counted, dict[str, Auc]]]] = {}
     for one, theirs in known:
         if theirs:
@@ -186,7 +203,7 @@ def rivals_table(here: Path, parts: Sequence[str]) -> str:
     columns = {"paper, all 14": win_tie_loss(whole, "MELL")}
     notes = []
     for part in parts:
-        both = {one: in_paper(one) for one in found(here, [part])}
+        both = {one: in_paper(one) for one in found(here, [part]) if one.whole}
         both = {one: theirs for one, theirs in both.items() if "MELL" in theirs}
         if not both:
             continue
@@ -306,6 +323,7 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "default": default_table,
+    "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,
     "rivals": rivals_table,
@@ -332,14 +350,19 @@ def made(here: Path, text: str) -> str:
 
 
 def rewrite(here: Path) -> None:
-    """Make the tables of the page anew, and the curves of every part that it shows."""
-    path = here / "README.md"
-    text = path.read_text()
-    for name, parts in ((match[2], match[3].split()) for match in MADE.finditer(text)):
-        for part in parts if name == "curves" else ():
-            if columns := found(here, [part]):
-                draw(columns, here / "curves" / f"{part}.png")
-    path.write_text(made(here, text))
+    """Make the tables of the pages anew, and the curves of every part that they show."""
+    for path in pages(here):
+        text = path.read_text()
+        for name, parts in ((match[2], match[3].split()) for match in MADE.finditer(text)):
+            for part in parts if name == "curves" else ():
+                if columns := found(here, [part]):
+                    draw(columns, here / "curves" / f"{part}.png")
+        path.write_text(made(here, text))
+
+
+def pages(here: Path) -> list[Path]:
+    """Those with made tables."""
+    return [here / "README.md", here.parent / "docs" / "methods.md"]
 
 
 def draw(columns: Sequence[Counted], path: Path) -> None:

@@ -91,14 +91,58 @@ def test_committed_rounds_of_the_default_are_gone_on_with(tmp_path):
             assert recorder.done == trial.rounds
 
 
-def test_the_page_says_what_the_packed_rounds_give():
-    text = (HERE / "README.md").read_text()
-    assert page.made(HERE, text) == text
-    assert len(page.MADE.findall(text)) > 9
-    assert page.made(HERE, text.replace("| Random |", "| Chance |")) == text
+@pytest.mark.parametrize("path", page.pages(HERE), ids=lambda path: path.name)
+def test_pages_say_what_the_packed_rounds_give(path):
+    text = path.read_text()
+    emptied = page.MADE.sub(r"\1\4", text)
+    assert emptied != text
+    assert page.made(HERE, emptied) == text
     for shown in (line for line in text.splitlines() if line.startswith("![")):
         with Image.open(HERE / shown.partition("(")[2].rstrip(")")) as picture:
             assert min(picture.size) > 300
+
+
+def outcomes(part, rival, noise=0.0):
+    """What methods did against a rival, by method and setting: 1 won, 0 tied, -1 lost."""
+    found = {}
+    for one in counted.found(HERE, [part]):
+        if one.study.experiment.pool_noise == noise:
+            for method, gap in counted.gaps(one, rival).items():
+                outcome = -np.sign(gap.mean) if gap.p < 0.05 else 0
+                found.setdefault(method, {})[one.study.experiment.setting] = int(outcome)
+    return found
+
+
+def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
+    small, digits = "mnist-small", "digits-settings"
+    default = [outcomes(part, "Default") for part in (small, digits)]
+    noisy = [outcomes(part, "Default", 0.2) for part in (small, digits)]
+    badge = [outcomes(part, "BADGE") for part in (small, digits)]
+    mell = [outcomes(part, "MELL") for part in (small, digits)]
+
+    def of(found, method):
+        return [outcome for one in found for outcome in one[method].values()]
+
+    for method in ("BADGE", "MELL", "MEBL", "Random"):
+        assert max(of(default + noisy, method)) <= 0
+    assert sorted(of(default, "TargetUHerding")) == [0, 0, 1, 1, 1, 1]
+    assert min(of(default, "TargetBAIT")) == 0
+    assert of(badge, "TargetBAIT") == of(mell, "TargetBAIT") == [1] * 6
+    assert all(one[m]["narrow"] <= 0 for one in mell for m in ("UHerding", "BAIT"))
+    assert [one["Greedy"] for one in default] == [{"noshift": 0, "shift": 0, "narrow": -1}] * 2
+    assert min(of(badge, "BatchMELL") + of(badge, "BatchBALD")) == 0
+    assert not any(of(badge, "RelevantBADGE") + of(badge, "Margin") + of(mell, "MEZL"))
+    for method in ("MaxHerding", "TypiClust"):
+        assert sum(outcome < 0 for outcome in mell[0][method].values()) == 2
+    assert sum(outcome < 0 for outcome in default[0]["TargetHerding"].values()) == 2
+    for method in ("Coreset", "Entropy", "Entropy_MC", "BALD"):
+        assert max(of(badge, method)) <= 0
+        assert of(default, method) == [-1] * 6
+    assert all(one["Random"]["shift"] == 0 for one in mell)
+    for one in counted.found(HERE, [small, digits]):
+        means = one.means()
+        for method in {"PowerMELL", "MEBL++"} & means.keys():
+            assert (means[method] > means["MELL"]) == (one.study.experiment.setting == "shift")
 
 
 def test_areas_are_those_of_the_report():
