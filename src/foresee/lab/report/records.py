@@ -25,11 +25,11 @@ def csv_files(found: Sequence[Study], tallies: Tallies) -> dict[str, str]:
     """Every table by file name; those of costs and of targets only where they have rows."""
     who = ("experiment", "dataset", "shift", "method")
     auc = (*who, "seeds", "mean_auc", "std_auc", "paper_mean_auc", "paper_std_auc")
-    auc = (*auc, "restarted_rounds", "bad_rounds")
+    trained = ("restarted_rounds", "bad_rounds")
     per_method = ("experiment", "method")
     shown = stages(found)
     tables: dict[str, tuple[Sequence[str], Iterable[Row]]] = {
-        "auc.csv": (auc, _each(found, _aucs)),
+        "auc.csv": ((*auc, *trained), _each(found, _aucs)),
         "cost.csv": ((*who, "seeds", "mean_cost", "std_cost"), _each(found, _costs)),
         "target.csv": (
             (*per_method, "share", "seeds", "mean", "std", "of_pool"),
