@@ -68,8 +68,8 @@ class GreedyConditioning:
     Args:
         candidates: size of a random subset of the pool to choose from; None: all. Time and memory
             grow with it: 80 picks by 1000 draws, c = 10, take 0.8 seconds of one core among 800
-            and three among 4000, which time allows; on an H200 0.07 s among 4000, 0.13 s among
-            25 000, and 2500 picks of these 3 s: there, take all.
+            and three among 4000, which time allows; on an H200 0.12 s among 4000 or 25 000, and
+            2500 picks of these 3 s: there, take all.
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
             and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls
