@@ -92,16 +92,18 @@ def _default_table(columns: Sequence[Counted]) -> str:
         told = signed(test.mean)
         if test.seeds > 1:
             told += f" ({signed(test.mean - test.half)} to {signed(test.mean + test.half)})"
-        told = f"**{told}**" if test.p < SIGNIFICANT else told
-        fewer = test.seeds < len(one.areas["Default"])
-        seeds = f", {words.some(test.seeds, 'seed')}" if fewer else ""
-        return told + seeds + one.marks(method)
+        return (f"**{told}**" if test.p < SIGNIFICANT else told) + one.marks(method)
+
+    def name(method: str) -> str:
+        seeds = [test[method].seeds for test in tests if method in test]
+        fewer = min(seeds) < max(len(one.areas["Default"]) for one in columns)
+        return f"{method} (seeds: {words.span(seeds)})" if fewer else method
 
     areas = (words.plus_minus(*one.means()["Default"]) + one.marks("Default") for one in columns)
     rows = [["*Default itself*", *areas]]
     for method in ordered(m for test in tests for m in test):
         pairs = zip(columns, tests, strict=True)
-        rows.append([method, *(cell(one, test.get(method), method) for one, test in pairs)])
+        rows.append([name(method), *(cell(one, test.get(method), method) for one, test in pairs)])
     return _made(columns, rows)
 
 

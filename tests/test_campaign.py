@@ -221,8 +221,8 @@ def test_methods_are_compared_over_the_seeds_that_they_have(shown):
     assert found[least].p == pytest.approx(min(1, 2 * raw[least]))
     assert found[most].p == pytest.approx(max(raw[most], found[least].p))
     table = page.default_table(HERE, [])
-    assert cells(table, "BALD")[0].endswith("), 3 seeds")
-    assert cells(table, "Entropy") == [f"{ours[2] + 1 - 50:+.2f}, 1 seed"]
+    assert cells(table, "BALD (seeds: 3)")[0].endswith(")")
+    assert cells(table, "Entropy (seeds: 1)") == [f"{ours[2] + 1 - 50:+.2f}"]
     assert cells(table, "*seeds*") == ["1–6"]
 
 
