@@ -31,7 +31,7 @@ HERE = Path(campaign.__file__).parent
 @pytest.fixture
 def part(monkeypatch, tmp_path):
     """A campaign of one small part, in a folder of its own."""
-    plan = plans.Plan([replace(tiny.DIGITS, rounds=1)], ["Random", "BALD"], 2)
+    plan = plans.Plan([replace(tiny.DIGITS, rounds=1)], ["Random", "BALD"], range(2))
     monkeypatch.setattr(campaign, "PARTS", {"tiny": (plan,)})
     monkeypatch.setattr(campaign, "HERE", tmp_path / "results")
     (tmp_path / "results").mkdir()
@@ -67,6 +67,13 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
 def test_a_campaign_whose_time_is_over_ends(part, tmp_path, capsys):
     campaign.run(["tiny"], tmp_path, runner.Place(tmp_path), 1, time.monotonic())
     assert capsys.readouterr().out == "stopped at group 1 of 2: run the same again\n"
+
+
+def test_a_trial_is_in_one_plan_alone():
+    for some in campaign.PARTS.values():
+        jobs = [job for plan in some for group in plan.groups() for job in group]
+        trials = {(job.experiment, job.method, job.seed) for job in jobs}
+        assert len(trials) == len(jobs)
 
 
 def test_committed_rounds_are_those_of_the_plans():
