@@ -480,7 +480,7 @@ TASKS = {
         {OURS: our_mell, "epig-style": epig_mell, "baal": baal_mell},
         against(exact_mell),
     ),
-    "MELL, sure model": Task(
+    "MELL of a sure model": Task(
         (POOL,),
         close_draws,
         {OURS: our_mell, "epig-style": epig_mell, "baal": baal_mell},
@@ -576,9 +576,9 @@ def cell(task: str, side: str, shape: Shape, limit: int) -> Row:
         text=True,
     )
     if done.returncode == -signal.SIGALRM:
-        return {"gave up": f"> {limit} s"}
+        return {"s": f"> {limit} s", "MiB": ""}
     if "MemoryError" in done.stderr or "can't allocate memory" in done.stderr:
-        return {"gave up": f"> {MEMORY >> 30} GiB"}
+        return {"s": "", "MiB": f"> {MEMORY >> 20}"}
     if done.returncode:
         raise RuntimeError(f"{task} by {side}, {shape}:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -589,34 +589,43 @@ def cell(task: str, side: str, shape: Shape, limit: int) -> Row:
 
 def compare(name: str, sides: list[str], limit: int, repeats: int) -> list[Row]:
     """One row for each of the sides beside ours, at the largest shape that both can do."""
-    task, rows = TASKS[name], list[Row]()
-    notes = dict.fromkeys(sides, "")
+    task, rows, tried = TASKS[name], list[Row](), ""
     for shape in task.shapes:
-        best = dict[str, Row]()
-        for turn in range(repeats):
-            for side in (OURS, *sides):
-                if turn and best[side].get("s", limit) > limit / 4:
-                    continue  # long enough to be measured once
-                found = cell(name, side, shape, limit)
-                if turn == 0 or found["s"] < best[side]["s"]:
-                    best[side] = found
-        ours, x = best[OURS], task.inputs(shape)
-        for side in [side for side in sides if "s" in best[side]]:
-            theirs = best[side]
-            rows.append(
-                {
-                    "task": name,
-                    "shape": str(shape),
-                    "beside": side,
-                    "s": [ours["s"], theirs["s"]],
-                    "MiB": [ours["MiB"], theirs["MiB"]],
-                    "agreement": task.judge(x, shape, ours["result"], theirs["result"]),
-                    "note": notes[side],
-                }
-            )
-        for side in (sides := [side for side in sides if "s" not in best[side]]):
-            notes[side] += f"{shape}: {best[side]['gave up']}; "
+        best = in_turns(name, [OURS, *sides], shape, limit, repeats)
+        x, last = task.inputs(shape), shape == task.shapes[-1]
+        for side in list(sides):
+            pair = [best[OURS], best[side]]
+            done = all("result" in one for one in pair)
+            if done or last:
+                rows.append(
+                    {
+                        "task": name,
+                        "shape": f"{shape}{tried}",
+                        "beside": side,
+                        "s": [one["s"] for one in pair],
+                        "MiB": [one["MiB"] for one in pair],
+                        "agreement": task.judge(x, shape, *(one["result"] for one in pair))
+                        if done
+                        else "",
+                    }
+                )
+                sides.remove(side)
+        if not sides:
+            break
+        tried += f" ({shape}: {', '.join({str(best[side]['s']) for side in sides})})"
     return rows
+
+
+def in_turns(name: str, sides: list[str], shape: Shape, limit: int, repeats: int) -> dict[str, Row]:
+    """The best run of each, one after the other, and again; what takes long is run once."""
+    best = {side: cell(name, side, shape, limit) for side in sides}
+    for _ in range(repeats - 1):
+        for side in sides:
+            if "result" in best[side] and best[side]["s"] < limit / 4:
+                found = cell(name, side, shape, limit)
+                if "result" in found and found["s"] < best[side]["s"]:
+                    best[side] = found
+    return best
 
 
 def version(side: str) -> str:
@@ -631,8 +640,8 @@ def readme(report: Row) -> str:
     """The README's table: where two figures stand, ours / theirs."""
     from gpu import markdown, shown
 
-    def both(values: list[float]) -> str:
-        return " / ".join(shown(value) for value in values)
+    def ratio(ours: Any, theirs: Any) -> Any:
+        return theirs / ours if isinstance(ours, float) and isinstance(theirs, float) else ""
 
     return markdown(
         [
@@ -640,9 +649,11 @@ def readme(report: Row) -> str:
                 "task": row["task"],
                 "shape": row["shape"],
                 "beside": row["beside"],
-                "seconds": both(row["s"]),
-                "× faster": row["s"][1] / row["s"][0],
-                "MiB": " / ".join(f"{value:.0f}" for value in row["MiB"]),
+                "seconds": " / ".join(map(shown, row["s"])),
+                "× faster": ratio(*row["s"]),
+                "MiB": " / ".join(
+                    shown(x) if isinstance(x, str) else f"{x:.0f}" for x in row["MiB"]
+                ),
                 "agreement": row["agreement"],
             }
             for row in report["rows"]
@@ -686,6 +697,8 @@ def main() -> None:
     }
     for name in args.only.split(","):
         sides = [side for side in TASKS[name].sides if side != OURS and side not in absent]
+        if not sides:
+            continue
         rows = compare(name, sides, args.limit, args.repeats)
         every = [row for row in report["rows"] if row["task"] != name] + rows
         report["rows"] = sorted(every, key=lambda row: [*TASKS].index(row["task"]))
