@@ -103,10 +103,11 @@ def view_of(probs: Tensor, n: int) -> View:
 
 def plain_greedy(pool: Tensor, val: Tensor, size: int) -> list[int]:
     """Greedy conditioning with all scores brought up to date after every pick; the picks."""
-    rows, root = explained(pool), tiled.root(target_gram(val)).float()
+    rows, root = explained(pool), tiled.root(target_gram(val)).to(pool)
     n, c, t = rows.shape
-    told, spread = rows @ root, 1.001 * torch.eye(c).expand(n, c, c)
-    cov, taken, picks = torch.eye(t), torch.zeros(n, dtype=torch.bool), list[int]()
+    told, spread = rows @ root, 1.001 * torch.eye(c, dtype=pool.dtype).expand(n, c, c)
+    cov, taken = torch.eye(t, dtype=pool.dtype), torch.zeros(n, dtype=torch.bool)
+    picks = list[int]()
     for _ in range(size):
         scores = (torch.linalg.solve(spread, told) * told).sum((1, 2))
         best = int(scores.masked_fill(taken, -1).argmax())

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gpu
+import peers
 import tiny
 from foresee.cli.app import app
 from foresee.lab import paper, runner
@@ -63,6 +64,12 @@ def test_figures_of_a_gpu_are_those_that_were_measured():
     report = json.loads(Path(gpu.__file__).with_suffix(".json").read_text())
     assert gpu.readme(report) in (DOCS.parent / "README.md").read_text()
     assert (DOCS / "gpu.md").read_text().endswith(gpu.page(report))
+
+
+def test_figures_beside_other_libraries_are_those_that_were_measured():
+    report = json.loads(Path(peers.__file__).with_suffix(".json").read_text())
+    assert {row["task"] for row in report["rows"]} == {*peers.TASKS}
+    assert peers.readme(report) in (DOCS.parent / "README.md").read_text()
 
 
 def test_suggestions_from_files(folder):

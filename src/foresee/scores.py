@@ -66,7 +66,7 @@ def mell(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
 def mezl(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> A:
     """Expected reduction of the zero-one loss, an error rate.
 
-    (1/m) Σ_j Σ_c [max_c' Pr(Y_j = c', Y_i = c) − Pr(Y_j = a*_j, Y_i = c)], a*_j the class
+    (1/m) Σ_j Σ_c [max_c' Pr(Y_j = c', Y_i = c) − Pr(Y_j = â_j, Y_i = c)], â_j the class
     predicted now: exactly zero unless some label of i would change some prediction.
 
     Args:

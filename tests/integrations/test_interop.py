@@ -5,12 +5,15 @@ import inspect
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import skactiveml.pool
+import small_text
 import torch
+from scipy.sparse import csr_matrix
 from skactiveml.base import SingleAnnotatorPoolQueryStrategy
 from skactiveml.classifier import SklearnClassifier
 from sklearn.base import clone
@@ -23,7 +26,18 @@ from typer.testing import CliRunner
 import foresee
 import foresee.posteriors
 import tiny
-from foresee import InputError, Learner, TopK, View, bald, entropy, interop, margin, mell
+from foresee import (
+    InputError,
+    Learner,
+    TopK,
+    View,
+    bald,
+    entropy,
+    interop,
+    margin,
+    mell,
+    seeding,
+)
 from foresee.cli.app import app
 from foresee.interop.models import posterior_of
 from foresee.lab import paper
@@ -364,6 +378,75 @@ def test_modal_cannot_teach_under_this_scikit_learn():
     learner = modAL.models.ActiveLearner(forest(), X_training=X[:KNOWN], y_training=LABELS[:KNOWN])
     with pytest.raises(TypeError, match="force_all_finite"):
         learner.teach(X[KNOWN:50], LABELS[KNOWN:50])
+
+
+# small-text
+
+
+def texts(model, rows=X):
+    """What makes a learner of small-text with a query strategy, and its first labels."""
+    data = small_text.SklearnDataset(rows, LABELS[: len(X)])
+    factory = small_text.SklearnClassifierFactory(model, 10)
+
+    def learner(query):
+        found = small_text.PoolBasedActiveLearner(factory, query, data)
+        found.initialize_data(np.arange(KNOWN), LABELS[:KNOWN])
+        return found
+
+    return learner
+
+
+@pytest.mark.parametrize("strategy", [TopK(mell), TopK(bald, targets=0), foresee.Default()])
+def test_a_query_strategy_of_small_text(strategy):
+    query = interop.to_small_text(strategy, csr_matrix(TARGET))
+    learner = texts(forest(), csr_matrix(X))(query)
+    picks = learner.query(num_samples=5)
+    fitted = forest().fit(csr_matrix(X[:KNOWN]), LABELS[:KNOWN])
+    rng = seeding.generator(0, KNOWN, "query")
+    direct = View(Forest(fitted), X[:KNOWN], LABELS[:KNOWN], X[KNOWN:], TARGET)
+    assert sorted(picks) == sorted(strategy(direct, 5, rng) + KNOWN)
+    learner.update(LABELS[picks])
+    assert not {*picks} & {*learner.query(num_samples=5)}
+
+
+def test_their_entropy_is_ours_in_small_text():
+    learner = texts(GaussianNB(var_smoothing=0.1))
+    ours, theirs = (
+        learner(query).query(num_samples=6)
+        for query in (
+            interop.to_small_text(TopK(entropy, point=True)),
+            small_text.PredictionEntropy(),
+        )
+    )
+    assert {*ours} == {*theirs}
+
+
+def test_a_sampler_draws_for_small_text():
+    def sampler(inputs, labels, rng):
+        return bootstrap(LogisticRegression(max_iter=500), inputs, labels, 8, rng=rng)
+
+    query = interop.to_small_text(
+        TopK(mell), small_text.SklearnDataset(TARGET, np.zeros(100, int)), seed=1
+    )
+    learner = texts(LogisticRegression(max_iter=500))
+    with pytest.raises(InputError, match="no draws"):
+        learner(query).query(num_samples=3)
+    drawing = replace(query, sampler=sampler)
+    first, again = (learner(drawing).query(num_samples=3) for _ in range(2))
+    assert first.tolist() == again.tolist()
+
+
+def test_what_small_text_cannot_bring():
+    query, rows = interop.to_small_text(TopK(bald, targets=0)), np.arange(len(X))
+    known, rest = rows[:KNOWN], rows[KNOWN:]
+    network = small_text.KimCNNClassifier(10, embedding_matrix=torch.rand(5, 3))
+    with pytest.raises(InputError, match=r"KimCNNClassifier.*pass sampler="):
+        query.query(network, X, rest, known, LABELS[:KNOWN])
+    words = small_text.TextDataset(["a", "b"], np.zeros(2, int))
+    with pytest.raises(InputError, match="got TextDataset"):
+        query.query(network, words, rest, known, LABELS[:KNOWN])
+    with pytest.raises(InputError, match="several labels"):
+        query.query(network, X, rest, known, csr_matrix(np.eye(KNOWN, 10)))
 
 
 # What all share

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         from_skactiveml as from_skactiveml,
         to_skactiveml as to_skactiveml,
     )
+    from foresee.interop.small_text import to_small_text as to_small_text
 
 _HOMES = {
     "heuristics": ("from_baal", "from_batchbald_redux"),
     "modal": ("to_modal",),
     "skactiveml": ("from_skactiveml", "to_skactiveml"),
+    "small_text": ("to_small_text",),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)
