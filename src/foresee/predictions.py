@@ -376,7 +376,7 @@ def _parquet_file(argument: str, path: Path) -> Any:
 def _parquet(argument: str, path: Path, name: str | None) -> Part:
     file = _parquet_file(argument, path)
     header, n = file.schema_arrow.names, file.metadata.num_rows
-    fields = [f.name for f in file.schema_arrow if "list" in str(f.type) or is_packed(f)]
+    fields = [f.name for f in file.schema_arrow if holds_rows(f)]
     if name is None and not fields:
         places, classes = _columns(argument, path, header)
         wanted = [header[place] for place in places.flat]
@@ -425,15 +425,22 @@ def to_arrow(**columns: Any) -> Any:
     return pyarrow.table(found, schema=pyarrow.schema(fields))
 
 
-def is_packed(field: Any) -> bool:
-    """Whether a field of pyarrow holds what `to_arrow` packs."""
+def holds_rows(field: Any) -> bool:
+    """Whether a field of pyarrow holds lists, tensors, or what `to_arrow` packs."""
+    return "list" in str(field.type) or hasattr(field.type, "shape") or _is_packed(field)
+
+
+def _is_packed(field: Any) -> bool:
     return str(field.type).startswith("fixed_size_binary") and b"shape" in (field.metadata or {})
 
 
 def from_arrow(argument: str, source: Any, batch: Any, name: str) -> NDArray[Any]:
-    """A column of lists, of lists of lists, or of packed rows as an array [n …]."""
+    """A column of lists, of lists of lists, of tensors or of packed rows as an array [n …]."""
     field, values = batch.schema.field(name), batch.column(name)
-    if not is_packed(field):
+    if hasattr(field.type, "shape"):  # a tensor, of pyarrow or of Ray
+        whole = getattr(values, "to_numpy_ndarray", None)
+        return np.asarray(whole() if whole else values.to_numpy(zero_copy_only=False))
+    if not _is_packed(field):
         return _unnested(argument, source, values)
     if values.null_count:
         raise InputError(f"{argument}: {source} has rows without {name}: leave them out")

@@ -240,11 +240,14 @@ def score_all(
     start = 0
     for piece in pool.pieces(scorer.rows_at_once(pool.row_bytes)):
         found, positions = scorer(piece, start), np.arange(start, start + len(piece))
+        keys, kinds = ties(seed, start, len(piece)), None
+        start += len(piece)
         if excluded is not None:
-            left = ~np.isin(positions, _between(excluded, start, start + len(piece)))
-            piece, found, positions = piece[left], found[left], positions[left]
-        start += len(positions) if excluded is None else len(left)
-        short.add(positions, found, *order_of(short, positions, piece, seed))
+            left = ~np.isin(positions, _between(excluded, positions[0], start))
+            piece, found, positions, keys = piece[left], found[left], positions[left], keys[left]
+        if short.copies:
+            keys, kinds = kinds_of(piece, seed)
+        short.add(positions, found, keys, kinds)
         advance(start)
 
 
@@ -293,24 +296,30 @@ class Scorer:
             raise
 
 
-def order_of(
-    short: Shortlist, positions: NDArray[np.int64], rows: NDArray[Any], seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
-    """The keys [n] of rows, by chance, and their kinds [n] where the shortlist tells copies.
-
-    They follow from the seed and, in this order, a row's predictions or its position alone.
-    """
-    if short.copies:
-        kinds = _kinds(rows)
-        odd = generator(seed, "kinds").integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(
-            1
-        )
-        return (kinds * odd >> np.uint64(11)) / 2.0**53, kinds
-    if len(positions) == 0:
-        return np.empty(0), None
+def ties(seed: int, start: int, n: int) -> NDArray[np.float64]:
+    """The keys [n] of rows from position ``start`` on, by chance; the same in any piece."""
     rng: Any = generator(seed, "ties")
-    rng.bit_generator.advance(int(positions[0]))
-    return rng.random(positions[-1] - positions[0] + 1)[positions - positions[0]], None
+    rng.bit_generator.advance(start)
+    return rng.random(n)
+
+
+def kinds_of(rows: NDArray[Any], seed: int) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    """The keys [n] of rows, by chance, and their kinds [n]: both by their predictions alone."""
+    kinds = _kinds(rows)
+    return spread(kinds, seed), kinds
+
+
+def spread(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
+    """Keys [n] by chance for numbers [n] that stand for rows: a function of each and the seed."""
+    odd = generator(seed, "kinds").integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return (numbers * odd >> np.uint64(11)) / 2.0**53
+
+
+def shortlist_size(shortlist: int | None, k: int) -> int:
+    """How many rows a strategy chooses k from, where nothing else is asked for."""
+    if shortlist is not None and shortlist < k:
+        raise InputError(f"shortlist must be at least k = {k}, got {shortlist}")
+    return shortlist or max(SHORTLIST, 4 * k)
 
 
 class Picks(NamedTuple):
