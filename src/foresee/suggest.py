@@ -42,6 +42,18 @@ SHORTLIST = 1 << 14
 PROMISED = 10_000
 
 
+# Scores by name, and whether they look at a target.
+SCORES = {
+    "mell": True,
+    "mezl": True,
+    "mebl": True,
+    "eer": True,
+    "bald": False,
+    "entropy_mc": False,
+    "entropy": False,
+}
+
+
 class Choice(NamedTuple):
     """A strategy for predictions alone, and the score by which a pool is cut to a shortlist."""
 

@@ -1,0 +1,256 @@
+"""Pools in shards: Parquet files, or a Ray dataset; Ray runs again what is lost."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foresee import suggest as steps
+from foresee.errors import InputError
+from foresee.predictions import Predictions
+from foresee.scale.work import Part, Piece, Work, names_of, rows_of
+from foresee.suggest import Shortlist
+
+_READERS = 16  # threads that look at files
+_AHEAD = 2  # shards handed out for each worker
+
+
+class _Shard(NamedTuple):
+    """Row groups of a file; ``start`` is the position of their first row in the whole pool."""
+
+    path: str
+    groups: list[int]
+    start: int
+
+
+@dataclass(frozen=True)
+class Files:
+    """Parquet files, one after the other."""
+
+    work: Work
+    system: Any
+    about: Predictions
+    shards: list[_Shard]
+    workers: int | None
+    gpus: float
+
+    def each(
+        self, ray: Any, function: Callable[..., Part], extra: Callable[[], tuple[Any, ...]]
+    ) -> Iterator[Part]:
+        """The parts of all shards, as they come; ``extra`` arguments are asked for each anew."""
+        task = ray.remote(_on_shard).options(
+            num_cpus=self.work.cpus, num_gpus=self.gpus, max_retries=-1, name="foresee shard"
+        )
+        work = ray.put(self.work)
+        at_once = self.workers or _AHEAD * int(ray.cluster_resources().get("CPU", 1))
+        shards, waiting = iter(self.shards), list[Any]()
+        while True:
+            for shard in islice(shards, at_once - len(waiting)):
+                waiting.append(task.remote(function, work, self.system, shard, *extra()))
+            if not waiting:
+                return
+            (done,), waiting = ray.wait(waiting)
+            yield _result(ray, done)
+
+    def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
+        """The names of rows on a shortlist."""
+        if self.work.ids is None:
+            return [self.about.place(int(position)) for position in positions]
+        return _distinct(short, positions)
+
+
+def _on_shard(
+    function: Callable[..., Part], work: Work, system: Any, shard: _Shard, *extra: Any
+) -> Part:
+    """A worker's turn."""
+    torch.set_num_threads(work.cpus)
+    return function(work, _read(work, system, shard), *extra)
+
+
+def _read(work: Work, system: Any, shard: _Shard) -> Iterator[Piece]:
+    start = shard.start
+    with _opened(system, shard.path) as file:
+        columns = work.columns(file.schema_arrow)
+        for batch in file.iter_batches(work.rows_at_once, row_groups=shard.groups, columns=columns):
+            rows = rows_of(work, batch, shard.path)
+            positions = np.arange(start, start + len(rows))
+            keys = steps.ties(work.seed, start, len(rows))
+            yield Piece(rows, positions, keys, names_of(batch, work.ids), start)
+            start += len(rows)
+
+
+@contextmanager
+def _opened(system: Any, path: str) -> Iterator[Any]:
+    from pyarrow import parquet
+
+    try:
+        local = system.protocol == ("file", "local")
+        opened = parquet.ParquetFile(path if local else system.open(path, "rb"), memory_map=local)
+    except Exception as error:  # whatever a store, or a damaged file, does
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"dataset: {path} cannot be read ({said}): check the path, that every worker can reach "
+            "it, and that it is Parquet"
+        ) from error
+    with opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A Ray dataset; rows are told apart by their names, and ordered by a hash of these."""
+
+    work: Work
+    dataset: Any
+    workers: int | None
+    gpus: float
+
+    def each(
+        self, ray: Any, function: Callable[..., Part], extra: Callable[[], tuple[Any, ...]]
+    ) -> Iterator[Part]:
+        """The parts of all blocks, as they come."""
+        parts = self.dataset.map_batches(
+            _on_block,
+            batch_size=None,
+            batch_format="pyarrow",
+            fn_args=(function, ray.put(self.work), *extra()),
+            num_cpus=self.work.cpus,
+            num_gpus=self.gpus or None,
+            concurrency=self.workers,
+        )
+        try:
+            for batch in parts.iter_batches(batch_size=None, batch_format="numpy"):
+                yield from batch["part"]
+        except ray.exceptions.RayTaskError as error:
+            raise _refused(error) or error from None
+
+    def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
+        """The names of rows on a shortlist."""
+        return _distinct(short, positions)
+
+
+def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any) -> Any:
+    import ray
+
+    work: Work = ray.get(held)
+    torch.set_num_threads(work.cpus)
+
+    def pieces() -> Iterator[Piece]:
+        from pandas.util import hash_array
+
+        for batch in table.to_batches(work.rows_at_once):
+            rows, names = rows_of(work, batch, "a block"), names_of(batch, work.ids)
+            positions = hash_array(np.asarray(names, object), categorize=False).view(np.int64)
+            keys = steps.spread(positions.view(np.uint64), work.seed)
+            yield Piece(rows, positions, keys, names, 0)
+
+    part = np.empty(1, object)
+    part[0] = function(work, pieces(), *extra)
+    return {"part": part}
+
+
+def pool(
+    dataset: Any,
+    work: Work,
+    exclude: Sequence[str],
+    shard: int,
+    workers: int | None,
+    gpus: float,
+) -> Files | Blocks:
+    """The dataset, and the work with what is excluded from it."""
+    if hasattr(dataset, "map_batches"):
+        if work.ids is None:
+            raise InputError(
+                "ids must name a column of the Ray dataset, got None: its rows have no numbers to "
+                "be told apart by"
+            )
+        return Blocks(replace(work, exclude=np.array(exclude, str)), dataset, workers, gpus)
+    system, paths = _paths(dataset)
+    with ThreadPoolExecutor(_READERS) as threads:
+        files = list(threads.map(lambda path: _groups(system, path, shard), paths))
+    sizes = tuple(sum(rows for _, rows in groups) for groups in files)
+    about = Predictions("dataset", tuple(paths), sizes, (sum(sizes),), np.dtype("f2"), None)
+    shards, start = [], 0
+    for path, groups in zip(paths, files, strict=True):
+        for which, rows in groups:
+            shards.append(_Shard(path, which, start))
+            start += rows
+    if work.ids is not None:
+        return Files(
+            replace(work, exclude=np.array(exclude, str)), system, about, shards, workers, gpus
+        )
+    positions = {name: about.position(name) for name in exclude}
+    if strange := [name for name, position in positions.items() if position < 0]:
+        raise InputError(
+            f"exclude: {strange[0]!r} is no row of the pool; name rows as the result does, such as "
+            f"{about.place(0)}"
+        )
+    work = replace(work, exclude=np.array(sorted(positions.values()), np.int64))
+    return Files(work, system, about, shards, workers, gpus)
+
+
+def _paths(dataset: Any) -> tuple[Any, list[str]]:
+    """The file system and the files, in the order of their names."""
+    from fsspec.core import url_to_fs
+
+    system, found = None, list[str]()
+    for source in [dataset] if isinstance(dataset, str | os.PathLike) else list(dataset):
+        try:
+            system, path = url_to_fs(os.fspath(source))
+            if system.isdir(path):
+                some = [name for name in system.find(path) if name.endswith(".parquet")]
+            else:
+                some = system.glob(path) if "*" in path or "?" in path else [path]
+        except Exception as error:  # of a protocol, or of whatever answers
+            raise InputError(f"dataset: {source} cannot be reached ({error})") from error
+        if not some:
+            raise InputError(f"dataset: no .parquet file at {source}: check the path")
+        found += sorted(some)
+    if not found:
+        raise InputError("dataset is empty: pass a path of Parquet files")
+    return system, found
+
+
+def _groups(system: Any, path: str, shard: int) -> list[tuple[list[int], int]]:
+    """Row groups of a file, put together to shards, and how many rows each has."""
+    with _opened(system, path) as file:
+        rows = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    found, which, size = [], list[int](), 0
+    for group, more in enumerate(rows):
+        if which and size + more > shard:
+            found.append((which, size))
+            which, size = [], 0
+        which, size = [*which, group], size + more
+    return [*found, (which, size)] if which else found
+
+
+def _distinct(short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
+    """Names of rows; those of a shortlist must differ."""
+    all_of_them, counts = np.unique(short.rows["names"], return_counts=True)
+    if counts.max() > 1:
+        raise InputError(f"ids: {all_of_them[counts.argmax()]!r} is the name of two rows")
+    of = dict(zip(short.rows["positions"].tolist(), short.rows["names"].tolist(), strict=True))
+    return [of[position] for position in positions.tolist()]
+
+
+def _result(ray: Any, done: Any) -> Part:
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        raise _refused(error) or error from None
+
+
+def _refused(error: BaseException | None) -> InputError | None:
+    """What a worker refused, of what Ray says about it."""
+    while error is not None:
+        if type(error) is InputError:
+            return error
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
