@@ -229,14 +229,14 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
 
 
 @contextlib.contextmanager
-def killing(seconds):
-    """Kill a worker that is at work, every so many seconds; yields the list of those."""
+def killing(number, seconds):
+    """Kill so many workers that are at work, one every so many seconds; yields the list of them."""
     killed, over = [], threading.Event()
 
     def kill():
-        while not over.wait(seconds):
+        while len(killed) < number and not over.wait(seconds):
             for entry in Path("/proc").iterdir():
-                with contextlib.suppress(OSError, ValueError, IndexError):
+                with contextlib.suppress(OSError, ValueError):
                     pid = int(entry.name)
                     title = (entry / "cmdline").read_bytes()
                     if title.startswith(b"ray::foresee shard") and _is_ours(pid):
@@ -246,9 +246,11 @@ def killing(seconds):
 
     thread = threading.Thread(target=kill)
     thread.start()
-    yield killed
-    over.set()
-    thread.join()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
 
 
 def _is_ours(pid):
@@ -262,15 +264,17 @@ def _is_ours(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells whose workers")
 def test_killed_workers_change_nothing(files, val):
-    slow = lambda batch: (time.sleep(0.05), predictions.from_arrow("", "", batch, "probs"))[1]  # noqa: E731
-    with killing(0.7) as killed:
-        top = scale.suggest(str(files), val, 50, score="mell", shard=100, read=slow)
-        batch = scale.suggest(str(files), val, 10, shortlist=400, shard=100, read=slow)
+    def slowly(batch):
+        time.sleep(0.15)
+        return predictions.from_arrow("", "", batch, "probs")
+
+    with killing(5, seconds=1.5) as killed:
         while len(killed) < 5:
-            again = scale.suggest(str(files), val, 50, score="mell", shard=100, read=slow)
-            assert_same(again, top)
-    assert_same(top, here(files, val, 50, "mell"))
-    assert_same(batch, here(files, val, 10))
+            top = scale.suggest(str(files), val, 50, score="mell", shard=100, read=slowly)
+            assert_same(top, here(files, val, 50, "mell"))
+            batch = scale.suggest(str(files), val, 10, shortlist=400, shard=100, read=slowly)
+            assert_same(batch, here(files, val, 10))
+            assert top.rows == batch.rows == N
 
 
 LOST = """

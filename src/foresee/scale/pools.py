@@ -57,7 +57,7 @@ class Files:
             if not waiting:
                 return
             (done,), waiting = ray.wait(waiting)
-            yield _result(ray, done)
+            yield _accepted(ray.get(done))
 
     def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
@@ -68,10 +68,8 @@ class Files:
 
 def _on_shard(
     function: Callable[..., Part], work: Work, system: Any, shard: _Shard, *extra: Any
-) -> Part:
-    """A worker's turn."""
-    torch.set_num_threads(work.cpus)
-    return function(work, _read(work, system, shard), *extra)
+) -> Part | InputError:
+    return _attempt(function, work, _read(work, system, shard), *extra)
 
 
 def _read(work: Work, system: Any, shard: _Shard) -> Iterator[Piece]:
@@ -125,11 +123,8 @@ class Blocks:
             num_gpus=self.gpus or None,
             concurrency=self.workers,
         )
-        try:
-            for batch in parts.iter_batches(batch_size=None, batch_format="numpy"):
-                yield from batch["part"]
-        except ray.exceptions.RayTaskError as error:
-            raise _refused(error) or error from None
+        for batch in parts.iter_batches(batch_size=None, batch_format="numpy"):
+            yield from map(_accepted, batch["part"])
 
     def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
@@ -140,7 +135,6 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
     import ray
 
     work: Work = ray.get(held)
-    torch.set_num_threads(work.cpus)
 
     def pieces() -> Iterator[Piece]:
         from pandas.util import hash_array
@@ -152,7 +146,7 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
             yield Piece(rows, positions, keys, names, 0)
 
     part = np.empty(1, object)
-    part[0] = function(work, pieces(), *extra)
+    part[0] = _attempt(function, work, pieces(), *extra)
     return {"part": part}
 
 
@@ -240,17 +234,16 @@ def _distinct(short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
     return [of[position] for position in positions.tolist()]
 
 
-def _result(ray: Any, done: Any) -> Part:
+def _attempt(function: Callable[..., Part], work: Work, *arguments: Any) -> Part | InputError:
+    """A worker's turn; what it refuses comes back as it is, not in Ray's words."""
+    torch.set_num_threads(work.cpus)
     try:
-        return ray.get(done)
-    except ray.exceptions.RayTaskError as error:
-        raise _refused(error) or error from None
+        return function(work, *arguments)
+    except InputError as error:
+        return error
 
 
-def _refused(error: BaseException | None) -> InputError | None:
-    """What a worker refused, of what Ray says about it."""
-    while error is not None:
-        if type(error) is InputError:
-            return error
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
+def _accepted(part: Part | InputError) -> Part:
+    if isinstance(part, InputError):
+        raise part
+    return part
