@@ -111,7 +111,8 @@ def child(way: str, folder: Path, kills: int) -> None:
     val, watch, start = np.load(folder / "val.npy"), Watch(), time.perf_counter()
     if way == "plain":
         rows = predictions.read("--pool", str(folder / "*.parquet"))
-        suggest.best_by_score(_Some(rows), val, "mell", 1)  # what is compiled is compiled before
+        some: Any = _Some(rows)
+        suggest.best_by_score(some, val, "mell", 1)  # what is compiled is compiled before
         up, cpu, start = 0.0, time.process_time(), time.perf_counter()
         found: Any = suggest.best_by_score(rows, val, "mell", K)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
