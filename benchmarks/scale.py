@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import statistics
@@ -71,8 +70,7 @@ class Watch:
                 with contextlib.suppress(OSError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     self.cpu[pid] = (int(fields[11]) + int(fields[12])) / _TICK
-                    status = Path(f"/proc/{pid}/status").read_text()
-                    self.peak = max(self.peak, int(status.split("VmHWM:")[1].split()[0]) / 1024)
+                    self.peak = max(self.peak, _peak(pid))
                     if kill:
                         os.kill(pid, signal.SIGKILL)
                         self.killed, last, kill = self.killed + 1, time.monotonic(), False
@@ -85,6 +83,12 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+
+def _peak(pid: int) -> float:
+    """The most memory that a process has had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def _workers() -> Iterator[int]:
@@ -132,7 +136,7 @@ def child(way: str, folder: Path, kills: int) -> None:
                     found = scale.suggest(source, val, K, score="mell", workers=workers)
                     assert before is None or np.array_equal(before.scores, found.scores)
             seconds, cpu = time.perf_counter() - start, sum(watch.cpu.values())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = _peak(os.getpid())  # what getrusage tells is at least what the parent had
     said = {
         "seconds": seconds,
         "start": up,

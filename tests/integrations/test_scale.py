@@ -20,6 +20,8 @@ from torch import nn
 
 from foresee import predictions, scale, scores, suggest
 from foresee.errors import InputError
+from foresee.lab import runner, store
+from foresee.lab.paper import experiment
 from foresee.posteriors import mc_dropout
 from foresee.testing import random_draws
 
@@ -229,7 +231,7 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
 
 
 @contextlib.contextmanager
-def killing(number, seconds):
+def killing(number, seconds, title=b"ray::foresee shard"):
     """Kill so many workers that are at work, one every so many seconds; yields the list of them."""
     killed, over = [], threading.Event()
 
@@ -238,8 +240,8 @@ def killing(number, seconds):
             for entry in Path("/proc").iterdir():
                 with contextlib.suppress(OSError, ValueError):
                     pid = int(entry.name)
-                    title = (entry / "cmdline").read_bytes()
-                    if title.startswith(b"ray::foresee shard") and _is_ours(pid):
+                    named = (entry / "cmdline").read_bytes().startswith(title)
+                    if named and _is_ours(pid):
                         os.kill(pid, signal.SIGKILL)
                         killed.append(pid)
                         break
@@ -315,3 +317,28 @@ def test_a_lost_node_changes_nothing(files, val, tmp_path):
         words = [sys.executable, "-c", LOST, str(files), str(tmp_path / "val.npy"), folder]
         result = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert result.stdout.strip().endswith("the same"), result.stderr[-3000:]
+
+
+# Experiments
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells whose workers")
+def test_trials_as_tasks_are_those_of_one_machine(tmp_path):
+    jobs = runner.plan([experiment("digits", shift=True, budget=0.02)], ["Random", "MEBL"], [0, 1])
+    list(runner.run_all(jobs, runner.Place(tmp_path / "here")))
+    with killing(2, seconds=3, title=b"ray::foresee trial") as killed:
+        found = list(runner.run_all(jobs, runner.Place(tmp_path / "there"), ray="local"))
+    assert len(killed) == 2
+    assert [one.state for one in found] == ["finished"] * 4
+    for folder in ("here", "there"):
+        assert len(list((tmp_path / folder).glob("*/*.jsonl"))) == 4
+    for file in (tmp_path / "here").glob("*/*.jsonl"):
+        here, there = (
+            [one.picks for one in store.read(path).rounds]
+            for path in (file, tmp_path / "there" / file.relative_to(tmp_path / "here"))
+        )
+        assert here == there
+    again = [
+        one.state for one in runner.run_all(jobs, runner.Place(tmp_path / "there"), ray="local")
+    ]
+    assert again == ["finished"] * 4

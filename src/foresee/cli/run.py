@@ -109,7 +109,7 @@ def run(
         if methods is None
         else known.named(methods.split(","), "--methods", with_loss=loss is not None)
     )
-    processes = jobs if device == "cpu" else 1
+    processes = jobs if device == "cpu" or ray is not None else 1
     place = runner.Place(
         out, data, _device(device, ray), max(1, cores() // processes), splits, cache
     )

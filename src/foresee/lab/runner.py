@@ -177,7 +177,9 @@ def _on_ray(jobs: Sequence[Job], place: Place, share: int, address: str) -> Iter
     from foresee.scale.cluster import connected
 
     folder = os.getcwd()  # where the files are that methods name
-    paths = {name: path.absolute() for name, path in vars(place).items() if isinstance(path, Path)}
+    paths: dict[str, Any] = {
+        name: path.absolute() for name, path in vars(place).items() if isinstance(path, Path)
+    }
     place = replace(place, **paths)
     with connected(address) as ray:
         on_gpu = place.device.startswith("cuda")
