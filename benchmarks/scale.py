@@ -210,16 +210,57 @@ def study(folder: Path, rows: int, repeats: int, kills: int) -> None:
     print(f"all found the same rows and scores: {same}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
+def ceilings() -> None:
+    """How close the ceiling is to what greedy batches of digits are worth."""
+    import warnings
+
+    import torch
+    from sklearn.datasets import load_digits
+
+    from foresee import predictions, suggest
+    from foresee.posteriors import mc_dropout
+    from foresee.scale import _tangent
+
+    warnings.simplefilter("ignore")
+    x, y = load_digits(return_X_y=True)
+    inputs, labels = torch.tensor(x / 16).float(), torch.tensor(y)
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.5)]
+    layers += [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Dropout(0.5)]
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    for _ in range(200):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(inputs[:60]), labels[:60]).backward()
+        optimizer.step()
+    for draws in (20, 100):
+        probs = mc_dropout(network.eval(), draws=draws).predict(inputs).numpy()
+        pool, val, found = probs[:1500], probs[1500:], []
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(f"{folder}/pool.npy", pool)
+            rows = predictions.read("--pool", f"{folder}/pool.npy")
+            for k in (1, 5, 20, 80):
+                picks = suggest.best_by_strategy(rows, val, suggest.choice("greedy"), k)
+                tangent = _tangent(pool[picks.positions], val)
+                most = tangent.ceiling(tangent.slopes(torch.tensor(pool)).topk(k).values)
+                found.append(f"k = {k}: {tangent.worth / most:.2f}")
+        print(f"{draws} draws, worth / ceiling at", ", ".join(found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", nargs="+", type=float, default=[1e6, 1e7])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--ceiling", action="store_true", help="how close it is, on digits")
     parser.add_argument("--child")
     parser.add_argument("--folder", type=Path)
     told = parser.parse_args()
     if told.child:
         child(told.child, told.folder, told.kills)
+        return
+    if told.ceiling:
+        ceilings()
         return
     for rows in told.rows:
         folder = Path(tempfile.mkdtemp(prefix="scale-", dir=told.folder))

@@ -1,7 +1,10 @@
 """Pools on Ray: the result of one machine, whatever the shards, and whoever dies on the way."""
 
 import contextlib
+import csv
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,9 +20,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 from foresee import predictions, scale, scores, suggest
-from foresee.errors import InputError
+from foresee.cli.app import app
+from foresee.errors import DrawsWarning, InputError
 from foresee.lab import runner, store
 from foresee.lab.paper import experiment
 from foresee.posteriors import mc_dropout
@@ -342,3 +347,23 @@ def test_trials_as_tasks_are_those_of_one_machine(tmp_path):
         one.state for one in runner.run_all(jobs, runner.Place(tmp_path / "there"), ray="local")
     ]
     assert again == ["finished"] * 4
+
+
+# The page
+
+
+def test_its_page_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    made, asked, drawn = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    (command,) = re.findall(r"^```sh\nforesee (.*?)\n```$", page, re.M)
+    names = {}
+    exec(made, names)
+    done = CliRunner().invoke(app, [*shlex.split(command), "--force-ray"])
+    assert done.exit_code == 0, done.output
+    assert "no 10 of these 2,000 rows are worth more than" in done.stderr
+    with pytest.warns(DrawsWarning):
+        exec(asked + drawn, names)
+    picks = list(csv.DictReader(Path("picks.csv").read_text().splitlines()))
+    assert [row["id"] for row in picks] == names["batch"].ids
+    assert len(names["found"].ids) == len(names["top"].ids) == 10
