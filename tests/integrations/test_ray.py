@@ -147,6 +147,18 @@ def test_names_and_what_is_labelled_already(files, pool, val):
     assert rest.ids == unnamed.ids[15:]
 
 
+def test_files_of_one_name_in_several_folders(files, val, tmp_path):
+    for number in range(3):
+        (tmp_path / f"part={number}").mkdir()
+        shutil.copy(files / f"p{number}.parquet", tmp_path / f"part={number}" / "p.parquet")
+    found = scale.suggest(str(tmp_path), val, 20, score="mell")
+    assert_same(found, here(files, val, 20, "mell"))
+    first = found.positions[0]
+    assert found.ids[0] == f"part={first // 1000}/p.parquet:{first % 1000}"
+    rest = scale.suggest(str(tmp_path), val, 5, score="mell", exclude=found.ids[:15])
+    assert rest.ids == found.ids[15:]
+
+
 def test_any_file_system(files, val, tmp_path):
     with zipfile.ZipFile(tmp_path / "pool.zip", "w") as archive:
         for file in sorted(files.iterdir()):
@@ -219,6 +231,9 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
         (r"pool\[217, 2\]", f"{tmp_path}/b.parquet", {}),
         ("c.parquet cannot be read", f"{tmp_path}/c.parquet", {}),
         ("no .parquet file at", f"{tmp_path}/x*.parquet", {}),
+        ("names a file twice", [str(files), str(files)], {}),
+        ("at another place than", [str(files), "memory://x.parquet"], {}),
+        ("cannot be reached", "nowhere://x.parquet", {}),
         ("has no column 'p' but", str(files), {"column": "p"}),
         ("k = 5000 is more than the 3000 points", str(files), {"k": 5000}),
         ("score must be one of mell", str(files), {"score": "mall"}),

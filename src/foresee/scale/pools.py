@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from glob import has_magic
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,12 +15,34 @@ from numpy.typing import NDArray
 
 from foresee import suggest as steps
 from foresee.errors import InputError
-from foresee.predictions import Predictions
 from foresee.scale.work import Part, Piece, Work, names_of, rows_of
 from foresee.suggest import Shortlist
 
 _READERS = 16  # threads that look at files
 _AHEAD = 2  # shards handed out for each worker
+
+
+class _Places(NamedTuple):
+    """What rows are called: by their number, after the name of their file if there are several."""
+
+    files: list[str]
+    starts: NDArray[np.int64]
+
+    def place(self, position: int) -> str:
+        """The name of a row."""
+        which = int(np.searchsorted(self.starts, position, side="right")) - 1
+        row = str(position - self.starts[which])
+        return f"{self.files[which]}:{row}" if len(self.files) > 1 else row
+
+    def position(self, place: str) -> int:
+        """The row that `place` calls so, or -1 where it calls none so."""
+        file, _, row = place.rpartition(":")
+        known = file in self.files if len(self.files) > 1 else not file
+        if not known or not row.isdecimal():
+            return -1
+        which = self.files.index(file) if file else 0
+        position = int(self.starts[which]) + int(row)
+        return position if position < self.starts[which + 1] else -1
 
 
 class _Shard(NamedTuple):
@@ -36,7 +59,7 @@ class Files:
 
     work: Work
     system: Any
-    about: Predictions
+    rows: "_Places"
     shards: list[_Shard]
     workers: int | None
     gpus: float
@@ -49,10 +72,11 @@ class Files:
             num_cpus=self.work.cpus, num_gpus=self.gpus, max_retries=-1, name="foresee shard"
         )
         work = ray.put(self.work)
-        at_once = self.workers or _AHEAD * int(ray.cluster_resources().get("CPU", 1))
         shards, waiting = iter(self.shards), list[Any]()
         while True:
-            for shard in islice(shards, at_once - len(waiting)):
+            cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))  # a cluster may grow
+            at_once = self.workers or _AHEAD * cpus
+            for shard in islice(shards, max(0, at_once - len(waiting))):
                 waiting.append(task.remote(function, work, self.system, shard, *extra()))
             if not waiting:
                 return
@@ -62,7 +86,7 @@ class Files:
     def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
         if self.work.ids is None:
-            return [self.about.place(int(position)) for position in positions]
+            return [self.rows.place(int(position)) for position in positions]
         return _distinct(short, positions)
 
 
@@ -169,44 +193,59 @@ def pool(
     system, paths = _paths(dataset)
     with ThreadPoolExecutor(_READERS) as threads:
         files = list(threads.map(lambda path: _groups(system, path, shard), paths))
-    sizes = tuple(sum(rows for _, rows in groups) for groups in files)
-    about = Predictions("dataset", tuple(paths), sizes, (sum(sizes),), np.dtype("f2"), None)
-    shards, start = [], 0
-    for path, groups in zip(paths, files, strict=True):
-        for which, rows in groups:
+    sizes = [sum(rows for _, rows in groups) for groups in files]
+    rows = _Places(_short_names(paths), np.cumsum([0, *sizes]))
+    shards = []
+    for path, groups, start in zip(paths, files, rows.starts.tolist(), strict=False):
+        for which, size in groups:
             shards.append(_Shard(path, which, start))
-            start += rows
+            start += size
     if work.ids is not None:
-        return Files(
-            replace(work, exclude=np.array(exclude, str)), system, about, shards, workers, gpus
-        )
-    positions = {name: about.position(name) for name in exclude}
-    if strange := [name for name, position in positions.items() if position < 0]:
+        work = replace(work, exclude=np.array(exclude, str))
+        return Files(work, system, rows, shards, workers, gpus)
+    positions = [rows.position(name) for name in exclude]
+    if -1 in positions:
         raise InputError(
-            f"exclude: {strange[0]!r} is no row of the pool; name rows as the result does, such as "
-            f"{about.place(0)}"
+            f"exclude: {exclude[positions.index(-1)]!r} is no row of the pool; name rows as the "
+            f"result does, such as {rows.place(0)}"
         )
-    work = replace(work, exclude=np.array(sorted(positions.values()), np.int64))
-    return Files(work, system, about, shards, workers, gpus)
+    work = replace(work, exclude=np.array(positions, np.int64))
+    return Files(work, system, rows, shards, workers, gpus)
+
+
+def _short_names(paths: list[str]) -> list[str]:
+    """The names of files, with as much of their folders as tells them apart."""
+    for parts in range(1, max(path.count("/") for path in paths) + 2):
+        names = ["/".join(path.split("/")[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError("dataset names a file twice: pass each once")
 
 
 def _paths(dataset: Any) -> tuple[Any, list[str]]:
     """The file system and the files, in the order of their names."""
     from fsspec.core import url_to_fs
 
-    system, found = None, list[str]()
+    system: Any = None
+    found = list[str]()
     for source in [dataset] if isinstance(dataset, str | os.PathLike) else list(dataset):
         try:
-            system, path = url_to_fs(os.fspath(source))
-            if system.isdir(path):
-                some = [name for name in system.find(path) if name.endswith(".parquet")]
+            there, path = url_to_fs(os.fspath(source))
+            if there.isdir(path):
+                some = [name for name in there.find(path) if name.endswith(".parquet")]
+            elif has_magic(path) and not there.exists(path):
+                some = there.glob(path)
             else:
-                some = system.glob(path) if "*" in path or "?" in path else [path]
+                some = [path]
         except Exception as error:  # of a protocol, or of whatever answers
             raise InputError(f"dataset: {source} cannot be reached ({error})") from error
         if not some:
             raise InputError(f"dataset: no .parquet file at {source}: check the path")
-        found += sorted(some)
+        if system is not None and system != there:
+            raise InputError(
+                f"dataset: {source} is at another place than the others: copy it there"
+            )
+        system, found = there, [*found, *sorted(some)]
     if not found:
         raise InputError("dataset is empty: pass a path of Parquet files")
     return system, found

@@ -110,6 +110,8 @@ def steepest(work: Work, pieces: Iterator[Piece], touching: Tangent, k: int) -> 
 
 def _left(work: Work, piece: Piece) -> NDArray[np.bool_]:
     """Which rows are not excluded."""
+    if len(work.exclude) == 0:
+        return np.ones(len(piece.rows), bool)
     return ~np.isin(piece.positions if piece.names is None else piece.names, work.exclude)
 
 
