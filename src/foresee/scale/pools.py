@@ -242,9 +242,7 @@ def _paths(dataset: Any) -> tuple[Any, list[str]]:
         if not some:
             raise InputError(f"dataset: no .parquet file at {source}: check the path")
         if system is not None and system != there:
-            raise InputError(
-                f"dataset: {source} is at another place than the others: copy it there"
-            )
+            raise InputError(f"dataset: {source} is at another place than the rest: copy it there")
         system, found = there, [*found, *sorted(some)]
     if not found:
         raise InputError("dataset is empty: pass a path of Parquet files")
