@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # What a module may lack, as it belongs to an extra.
-EXTRAS = {"anyio", "skactiveml", "starlette", "triton", "uvicorn"}
+EXTRAS = {"anyio", "ray", "skactiveml", "starlette", "triton", "uvicorn"}
 
 
 def check_files(wheel):
@@ -63,7 +63,8 @@ def check_commands():
 
     found = said("doctor")
     assert found.returncode == 0, found.stderr
-    assert 'pip install "foresee[label]"' in found.stdout
+    for extra in ("label", "ray"):
+        assert f'pip install "foresee[{extra}]"' in found.stdout
     refused = said("label", ".")
     assert refused.returncode == 2
     assert "pip install 'foresee[label]'" in refused.stderr

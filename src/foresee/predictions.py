@@ -3,7 +3,8 @@
     .npy, .pt    an array [n t c], mapped, of any size; file.pt:name picks a tensor of a dict
     .npz         an array, mapped if it is not packed; file.npz:name picks one of several
     .csv         a column for every draw and class, named draw:class, as in 0:cat,0:dog,1:cat,1:dog
-    .parquet     the same columns, or one that holds lists [t c]: file.parquet:name picks it
+    .parquet     the same columns, or one that holds lists [t c], or bytes as `to_arrow` packs them:
+                 file.parquet:name picks it
 
 A pattern such as ``pool-*.npy`` stands for all files that match it, in the order of their names.
 """
@@ -375,8 +376,8 @@ def _parquet_file(argument: str, path: Path) -> Any:
 def _parquet(argument: str, path: Path, name: str | None) -> Part:
     file = _parquet_file(argument, path)
     header, n = file.schema_arrow.names, file.metadata.num_rows
-    lists = [field.name for field in file.schema_arrow if "list" in str(field.type)]
-    if name is None and not lists:
+    fields = [f.name for f in file.schema_arrow if holds_rows(f)]
+    if name is None and not fields:
         places, classes = _columns(argument, path, header)
         wanted = [header[place] for place in places.flat]
 
@@ -387,17 +388,77 @@ def _parquet(argument: str, path: Path, name: str | None) -> Part:
 
         first = next(pieces(1), np.empty(0))
         return Part((n, *places.shape), first.dtype, pieces, classes)
-    column = _chosen(argument, path, "column of lists", name, lists)
+    column = _chosen(argument, path, "column of lists", name, fields)
 
     def nested(rows: int) -> Iterator[NDArray[Any]]:
         for batch in file.iter_batches(rows, columns=[column]):
-            yield _unnested(argument, path, batch.column(column))
+            yield from_arrow(argument, path, batch, column)
 
     first = next(nested(1), np.empty((0, 0, 0)))
     return Part((n, *first.shape[1:]), first.dtype, nested)
 
 
-def _unnested(argument: str, path: Path, values: Any) -> NDArray[Any]:
+def to_arrow(**columns: Any) -> Any:
+    """Make a table whose arrays of rows are packed as bytes, which Parquet reads fastest.
+
+    Args:
+        columns: by their names. Arrays [n …] of two axes or more are packed, such as predictions
+            [n t c], for which float16 is precise enough; others are as pyarrow reads them.
+
+    Returns:
+        A pyarrow.Table; ``pyarrow.parquet.write_table`` writes it. The metadata of a packed field
+        tell the shape of a row and the kind of its numbers.
+    """
+    import pyarrow
+
+    fields, found = [], []
+    for name, values in columns.items():
+        about = None
+        if getattr(values, "ndim", 1) > 1:
+            rows = np.ascontiguousarray(arrays.numpy(values, name))
+            kind = pyarrow.binary(rows.itemsize * int(np.prod(rows.shape[1:])))
+            packed = pyarrow.py_buffer(rows)
+            values = pyarrow.Array.from_buffers(kind, len(rows), [None, packed])
+            about = {"shape": ",".join(map(str, rows.shape[1:])), "dtype": rows.dtype.str}
+        found.append(pyarrow.array(values))
+        fields.append(pyarrow.field(name, found[-1].type, metadata=about))
+    return pyarrow.table(found, schema=pyarrow.schema(fields))
+
+
+def holds_rows(field: Any) -> bool:
+    """Whether a field of pyarrow holds lists, tensors, or what `to_arrow` packs."""
+    return "list" in str(field.type) or hasattr(field.type, "shape") or _is_packed(field)
+
+
+def _is_packed(field: Any) -> bool:
+    return str(field.type).startswith("fixed_size_binary") and b"shape" in (field.metadata or {})
+
+
+def from_arrow(argument: str, source: Any, batch: Any, name: str) -> NDArray[Any]:
+    """A column of lists, of lists of lists, of tensors or of packed rows as an array [n …]."""
+    field, values = batch.schema.field(name), batch.column(name)
+    if hasattr(field.type, "shape"):  # a tensor, of pyarrow or of Ray
+        whole = getattr(values, "to_numpy_ndarray", None)
+        return np.asarray(whole() if whole else values.to_numpy(zero_copy_only=False))
+    if not _is_packed(field):
+        return _unnested(argument, source, values)
+    if values.null_count:
+        raise InputError(f"{argument}: {source} has rows without {name}: leave them out")
+    shape = [int(size) for size in field.metadata[b"shape"].decode().split(",") if size]
+    kind = np.dtype(field.metadata[b"dtype"].decode())
+    if kind.itemsize * int(np.prod(shape)) != field.type.byte_width:
+        raise InputError(
+            f"{argument}: {source} says that {name} has rows {shape} of {kind}, but each has "
+            f"{field.type.byte_width} bytes: write it again with foresee.predictions.to_arrow"
+        )
+    start = values.offset * field.type.byte_width
+    flat = np.frombuffer(values.buffers()[1], np.uint8)[start:][
+        : len(values) * field.type.byte_width
+    ]
+    return flat.view(kind).reshape(len(values), *shape)
+
+
+def _unnested(argument: str, path: Any, values: Any) -> NDArray[Any]:
     """A column of lists of lists of numbers as an array [n t c]."""
     shape, n = [len(values)], len(values)
     while "list" in str(values.type):

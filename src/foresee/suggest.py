@@ -12,7 +12,7 @@ import io
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -40,6 +40,18 @@ CHUNK = 16 << 20
 SHORTLIST = 1 << 14
 # Picks, from the first, whose promise is told.
 PROMISED = 10_000
+
+
+# Scores by name, and whether they look at a target.
+SCORES = {
+    "mell": True,
+    "mezl": True,
+    "mebl": True,
+    "eer": True,
+    "bald": False,
+    "entropy_mc": False,
+    "entropy": False,
+}
 
 
 class Choice(NamedTuple):
@@ -134,19 +146,21 @@ class Scored(NamedTuple):
 class Shortlist:
     """The rows with the highest scores of all that pass by, and some others by chance.
 
-    Equal scores are ordered by chance: by ``keys``, numbers that are drawn for the rows.
+    Equal scores are ordered by ``keys``, numbers that are drawn for the rows, then by position.
+    Rows of one kind, whose keys are equal too, count as one: the first by that order; the others
+    are its copies.
 
     Args:
         best: how many of the highest scores are kept.
-        others: how many of the rest are kept, drawn uniformly.
-        copies: None keeps copies as any other row. A number counts rows whose predictions are the
-            same in float16 as one, the first, and keeps so many copies as long as there are no
-            more rows than that which differ.
+        others: how many of the rest are kept, those with the lowest keys.
+        copies: so many copies are kept, at most best + others, while there are fewer kinds.
+        least, last: rows with a lower score and a higher key are known not to be kept.
 
-    Whatever the size of the pieces that are added, the same rows are kept:
+    Whatever the pieces, and whatever their order, the same rows are kept: a shortlist of parts is
+    the shortlist of the shortlists of the parts.
 
     >>> short = Shortlist(best=1, others=0)
-    >>> for start in (0, 2):
+    >>> for start in (2, 0):
     ...     values = np.array([0.1, 0.3, 0.2, 0.0])[start : start + 2]
     ...     short.add(np.arange(start, start + 2), values, np.zeros(2))
     >>> short.sorted().positions, short.sorted().scores
@@ -155,58 +169,57 @@ class Shortlist:
 
     best: int
     others: int
-    copies: int | None = None
-
-    def __post_init__(self) -> None:
-        self._positions = np.empty(0, np.int64)
-        self._scores: NDArray[Any] = np.empty(0, np.float32)
-        self._keys = np.empty(0)
-        self._prints = np.empty(0, np.uint64)
-        self._least, self._last = -np.inf, np.inf  # a row below both is not kept
+    copies: int = 0
+    least: float = -np.inf
+    last: float = np.inf
+    rows: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def add(
         self,
         positions: NDArray[np.int64],
-        values: NDArray[Any],
+        scores: NDArray[Any],
         keys: NDArray[np.float64],
-        rows: NDArray[Any] | None = None,
+        kinds: NDArray[np.uint64] | None = None,
+        **along: NDArray[Any],
     ) -> None:
-        """Consider the rows [n …] at positions that rise from call to call."""
-        some = (values >= self._least) | (keys < self._last)
-        prints = _prints(rows[some]) if rows is not None else np.zeros(some.sum(), np.uint64)
-        self._positions = np.concatenate([self._positions, positions[some]])
-        self._scores = np.concatenate([self._scores, values[some]])
-        self._keys = np.concatenate([self._keys, keys[some]])
-        self._prints = np.concatenate([self._prints, prints])
-        distinct, copies = self._distinct()
-        order = distinct[np.lexsort((self._keys[distinct], -self._scores[distinct]))]
-        rest = order[self.best :]
-        rest = rest[np.argsort(self._keys[rest], kind="stable")[: self.others]]
-        if len(order) >= self.best + self.others:
-            self._least = self._scores[order[self.best - 1]]
-            self._last = self._keys[rest[-1]] if len(rest) else -np.inf
-        keep = np.sort(np.concatenate([order[: self.best], rest, copies]))
-        self._positions, self._scores = self._positions[keep], self._scores[keep]
-        self._keys, self._prints = self._keys[keep], self._prints[keep]
+        """Consider rows [n]; ``kinds`` None: all differ. ``along`` [n …] goes with them."""
+        kinds = positions.view(np.uint64) if kinds is None else kinds
+        new = {"positions": positions, "scores": scores, "keys": keys, "kinds": kinds, **along}
+        some = (scores >= self.least) | (keys <= self.last)
+        parts = [{name: column[some] for name, column in new.items()}]
+        parts += [self.rows] if self.rows else []
+        self.rows = {name: np.concatenate([part[name] for part in parts]) for name in new}
+        first, copies = self._kinds()
+        # Of the lowest keys some may be among the best, now or later.
+        lowest = self._lowest(first)[: self.best + self.others if self.others else 0]
+        if len(first) >= self.best + self.others:
+            self.least = float(self.rows["scores"][first[self.best - 1]])
+            self.last = float(self.rows["keys"][lowest[-1]]) if self.others else -np.inf
+        keep = np.unique(np.concatenate([first[: self.best], lowest, copies]))
+        self.rows = {name: column[keep] for name, column in self.rows.items()}
 
     def sorted(self) -> Scored:
-        """What is kept, the highest score first and copies last."""
-        is_copy = np.ones(len(self._positions), bool)
-        is_copy[self._distinct()[0]] = False
-        order = np.lexsort((self._keys, -self._scores, is_copy))
-        return Scored(self._positions[order], self._scores[order], is_copy[order])
+        """The shortlist, the highest score first and copies last."""
+        first, copies = self._kinds()
+        best = first[: self.best]
+        rest = self._lowest(first)
+        rest = rest[~np.isin(rest, best)][: self.others]
+        first = first[np.isin(first, np.concatenate([best, rest]))]
+        order = np.concatenate([first, copies])
+        is_copy = np.arange(len(order)) >= len(first)
+        return Scored(self.rows["positions"][order], self.rows["scores"][order], is_copy)
 
-    def _distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which rows are the first of their kind, and which copies may be needed."""
-        everything = np.arange(len(self._positions))
-        if self.copies is None:
-            return everything, everything[:0]
-        distinct = np.sort(np.unique(self._prints, return_index=True)[1])
-        if len(distinct) >= self.copies:
-            return distinct, everything[:0]
-        copies = np.setdiff1d(everything, distinct)
-        order = np.lexsort((self._keys[copies], -self._scores[copies]))
-        return distinct, copies[order[: self.copies]]
+    def _lowest(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        order = np.lexsort((self.rows["positions"][which], self.rows["keys"][which]))
+        return which[order]
+
+    def _kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first row of each kind, and the copies that may be needed, the best first."""
+        rows = self.rows
+        order = np.lexsort((rows["positions"], rows["keys"], -rows["scores"]))
+        at = np.unique(rows["kinds"][order], return_index=True)[1]
+        copies = np.delete(order, at)[: self.copies if len(at) < self.copies else 0]
+        return order[np.sort(at)], copies
 
 
 def score_all(
@@ -234,28 +247,91 @@ def score_all(
         excluded: positions, sorted, that are passed over.
         advance: hears how many rows are done after each piece.
     """
-    function = getattr(scores, score) if loss is None else partial(scores.eer, loss=loss)
-    targets = () if target is None else (arrays.tensor(target),)
-    for values in targets:
-        checks.rows_sum_to_one("target", values)
-    # A score prepares its targets on every call: chunks at least as large repay that.
-    size = max([min(CHUNK, scratch // 4), *(t.nbytes for t in targets)])
-    rng, start = generator(seed, "ties"), 0
-    for piece in pool.pieces(max(1, size // pool.row_bytes)):
-        chunk = arrays.tensor(piece)
-        try:
-            found = arrays.numpy(function(chunk, *targets, scratch=scratch))
-        except InputError:
-            # The score counts rows from the start of the chunk; people count from that of the pool.
-            checks.rows_sum_to_one("pool", chunk, offset=start)
-            raise
-        positions, keys = np.arange(start, start + len(piece)), rng.random(len(piece))
+    scorer = Scorer(score, target, loss, scratch)
+    scorer.check_target()
+    start = 0
+    for piece in pool.pieces(scorer.rows_at_once(pool.row_bytes)):
+        found, positions = scorer(piece, start), np.arange(start, start + len(piece))
+        keys, kinds = ties(seed, start, len(piece)), None
         start += len(piece)
         if excluded is not None:
             left = ~np.isin(positions, _between(excluded, positions[0], start))
             piece, found, positions, keys = piece[left], found[left], positions[left], keys[left]
-        short.add(positions, found, keys, None if short.copies is None else piece)
+        if short.copies:
+            keys, kinds = kinds_of(piece, seed)
+        short.add(positions, found, keys, kinds)
         advance(start)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores pieces of a pool: a row's score is the same, to the bit, in whatever piece it is.
+
+    Args:
+        score: a name in `foresee.scores`.
+        target: predictions [m t c], None for scores that look at none.
+        loss: what errors cost, for eer.
+        scratch: bytes of temporary memory.
+    """
+
+    score: str
+    target: NDArray[Any] | None = None
+    loss: Sequence[Sequence[float]] | None = None
+    scratch: int = 256 << 20
+
+    def check_target(self) -> None:
+        """Check the target's values."""
+        if self.target is not None:
+            checks.rows_sum_to_one("target", arrays.tensor(self.target))
+
+    def rows_at_once(self, row_bytes: int) -> int:
+        """How many rows to score in one piece."""
+        # A score prepares its targets on every call: chunks at least as large repay that.
+        targets = 0 if self.target is None else self.target.nbytes
+        return max(1, max(min(CHUNK, self.scratch // 4), targets) // row_bytes)
+
+    def __call__(self, piece: NDArray[Any], start: int) -> NDArray[Any]:
+        """Scores [n] of predictions [n t c], for entropy [n c], the first being row ``start``."""
+        if len(piece) == 0:
+            return np.empty(0, np.float32)
+        function = getattr(scores, self.score)
+        function = function if self.loss is None else partial(scores.eer, loss=self.loss)
+        targets = () if self.target is None else (arrays.tensor(self.target),)
+        chunk = arrays.tensor(piece)
+        try:
+            # A product of a single row is rounded in another way.
+            rows = chunk if len(chunk) > 1 else torch.cat([chunk, chunk])
+            return arrays.numpy(function(rows, *targets, scratch=self.scratch))[: len(piece)]
+        except InputError:
+            # The score counts rows from the start of the chunk; people count from that of the pool.
+            checks.rows_sum_to_one("pool", chunk, offset=start)
+            raise
+
+
+def ties(seed: int, start: int, n: int) -> NDArray[np.float64]:
+    """The keys [n] of rows from position ``start`` on, by chance; the same in any piece."""
+    rng: Any = generator(seed, "ties")
+    rng.bit_generator.advance(start)
+    return rng.random(n)
+
+
+def kinds_of(rows: NDArray[Any], seed: int) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    """The keys [n] of rows, by chance, and their kinds [n]: both by their predictions alone."""
+    kinds = _kinds(rows)
+    return spread(kinds, seed), kinds
+
+
+def spread(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
+    """Keys [n] by chance for numbers [n] that stand for rows: a function of each and the seed."""
+    odd = generator(seed, "kinds").integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return (numbers * odd >> np.uint64(11)) / 2.0**53
+
+
+def shortlist_size(shortlist: int | None, k: int) -> int:
+    """How many rows a strategy chooses k from, where nothing else is asked for."""
+    if shortlist is not None and shortlist < k:
+        raise InputError(f"shortlist must be at least k = {k}, got {shortlist}")
+    return shortlist or max(SHORTLIST, 4 * k)
 
 
 class Picks(NamedTuple):
@@ -276,8 +352,16 @@ def best_by_score(
     """
     short = Shortlist(k, 0)
     score_all(pool, target, score, short, **options)
+    return the_best(short, pool.take, target)
+
+
+def the_best(
+    short: Shortlist, take: Callable[[NDArray[np.int64]], NDArray[Any]], target: Any
+) -> Picks:
+    """All of a shortlist; ``take`` gives the predictions at positions."""
     found = short.sorted()
-    return Picks(found.positions, found.scores, _promises(pool, found.positions, target))
+    promises = _promises(take, found.positions, target)
+    return Picks(found.positions, found.scores, promises)
 
 
 def best_by_strategy(
@@ -293,19 +377,34 @@ def best_by_strategy(
     Rows whose predictions are the same count as one; copies are picked where there is nothing else.
     ``options`` are those of `score_all`.
     """
-    short = Shortlist(shortlist - shortlist // 2, shortlist // 2, copies=k)
+    short = halved(shortlist, k)
     score_all(pool, target, chosen.score, short, **options)
+    return picked(short, pool.take, target, chosen, k, options.get("seed", 0))
+
+
+def halved(shortlist: int, k: int) -> Shortlist:
+    """A shortlist for k picks of a strategy: half the best, half by chance."""
+    return Shortlist(shortlist - shortlist // 2, shortlist // 2, copies=k)
+
+
+def picked(
+    short: Shortlist,
+    take: Callable[[NDArray[np.int64]], NDArray[Any]],
+    target: NDArray[Any] | None,
+    chosen: Choice,
+    k: int,
+    seed: int,
+) -> Picks:
+    """What a strategy picks of a shortlist; ``take`` gives the predictions at positions."""
     found = short.sorted()
     order = np.argsort(found.positions)  # not by score: what is equal is ordered by chance
     order = order[~found.copies[order]]
-    rows = pool.take(found.positions[order])
-    view = View(_Given(), None, np.empty(0), rows, target)
-    rng = generator(options.get("seed", 0), "select")
-    picks = order[chosen.strategy(view, min(k, len(order)), rng)]
+    view = View(_Given(), None, np.empty(0), take(found.positions[order]), target)
+    picks = order[chosen.strategy(view, min(k, len(order)), generator(seed, "select"))]
     copies = np.flatnonzero(found.copies)[: k - len(picks)]
     picks = np.concatenate([picks, copies])
     positions = found.positions[picks]
-    return Picks(positions, found.scores[picks], _promises(pool, positions, target), len(copies))
+    return Picks(positions, found.scores[picks], _promises(take, positions, target), len(copies))
 
 
 class _Given:
@@ -322,20 +421,20 @@ class _Given:
 
 
 def _promises(
-    pool: Predictions, positions: NDArray[np.int64], target: NDArray[Any] | None
+    take: Callable[[NDArray[np.int64]], NDArray[Any]],
+    positions: NDArray[np.int64],
+    target: NDArray[Any] | None,
 ) -> NDArray[np.float64]:
     if target is None:
         return np.empty(0)
-    return scores.promises(pool.take(positions[:PROMISED]), target)
+    return scores.promises(take(positions[:PROMISED]), target)
 
 
-def _prints(rows: NDArray[Any]) -> NDArray[np.uint64]:
+def _kinds(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """A number for every row, the same for rows that are the same in float16."""
-    halves = arrays.numpy(arrays.tensor(rows).to(torch.float16).flatten(1))
-    rng, total = generator(0, "prints"), np.zeros(len(rows), np.uint64)
-    for column in halves.view(np.uint16).T:
-        total += column * rng.integers(2**64, dtype=np.uint64)
-    return total
+    halves = arrays.numpy(arrays.tensor(rows).to(torch.float16).flatten(1)).view(np.uint16)
+    factors = generator(0, "prints").integers(2**64, size=halves.shape[1], dtype=np.uint64)
+    return np.einsum("nk,k->n", halves, factors)
 
 
 def _between(values: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:

@@ -117,23 +117,39 @@ def test_a_shortlist_is_the_best_and_the_lowest_keys_of_the_rest(seed, piece, be
     assert short.sorted().positions.tolist() == expected
 
 
-@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 9), st.integers(0, 9))
-def test_of_copies_the_first_is_kept_in_pieces_of_any_size(seed, piece, best, others):
-    rng = np.random.default_rng(seed)
-    kinds = rng.integers(0, 15, 40)
-    rows = random_draws(rng, 15, 2, 2)[kinds]
-    values, keys = rng.random(15)[kinds], rng.random(40)
-    short = suggest.Shortlist(best, others, copies=2)
-    for start in range(0, 40, piece):
-        some = slice(start, start + piece)
-        short.add(np.arange(40)[some], values[some], keys[some], rows[some])
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(0, 9), st.integers(0, 20))
+def test_a_shortlist_of_shortlists_is_the_shortlist(seed, best, others, copies):
+    """Of any pieces, in any order, with equal scores and copies whose scores may differ."""
+    rng, copies = np.random.default_rng(seed), min(copies, best + others)
+    kinds = rng.integers(0, 15, 40).astype(np.uint64)
+    values = (rng.integers(0, 4, 15)[kinds] + rng.integers(0, 2, 40) * (seed % 2)) / 8
+    keys = rng.random(15)[kinds]
+    rank = sorted(range(40), key=lambda i: (-values[i], keys[i], i))
+    first = [i for place, i in enumerate(rank) if kinds[i] not in kinds[rank[:place]]]
+    rest = sorted(first[best:], key=lambda i: keys[i])[:others]
+    last = [i for i in rank if i not in first][: copies if len(first) < copies else 0]
+    expected = [i for i in first if i in first[:best] or i in rest] + last
+    short = suggest.Shortlist(best, others, copies)
+    for part in np.array_split(rng.permutation(40), rng.integers(1, 5)):
+        one = suggest.Shortlist(best, others, copies, short.least, short.last)
+        for some in np.array_split(part, rng.integers(1, 5)):
+            one.add(some, values[some], keys[some], kinds[some], name=some.astype(str))
+        short.add(**one.rows)
     found = short.sorted()
-    distinct = found.positions[~found.copies]
-    assert len(set(kinds[distinct])) == len(distinct) == min(best + others, len(set(kinds)))
-    top = sorted(set(values), reverse=True)[:best]
-    assert set(top) <= set(values[distinct])
-    if others == 0 or best + others >= len(set(kinds)):
-        assert all(i == np.flatnonzero(kinds == kinds[i])[0] for i in distinct)
+    assert found.positions.tolist() == expected
+    assert found.copies.tolist() == [False] * (len(expected) - len(last)) + [True] * len(last)
+    assert short.rows["name"].astype(int).tolist() == short.rows["positions"].tolist()
+
+
+@pytest.mark.parametrize("name", ["mell", "mezl", "mebl", "bald"])
+def test_a_score_is_the_same_to_the_bit_in_any_piece(name):
+    pool, val = (random_draws(np.random.default_rng(s), n, 20, 4) for s, n in ((0, 300), (1, 30)))
+    scorer = suggest.Scorer(name, None if name == "bald" else val.astype(np.float16))
+    pool = pool.astype(np.float16)
+    whole = scorer(pool, 0)
+    for rows in (1, 2, 7, 64):
+        parts = [scorer(pool[start : start + rows], start) for start in range(0, 300, rows)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_a_strategy_sees_the_best_rows_of_a_large_pool(folder):

@@ -92,3 +92,24 @@ def test_damage_and_strangers_are_one_line(pool):
         file.write(b"PAR1 and no more")
     with pytest.raises(InputError, match=r"--pool: p\.parquet cannot be read"):
         predictions.read("--pool", "p.parquet")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_a_column_of_packed_rows(pool, dtype):
+    np.save("pool.npy", pool.astype(dtype))
+    table = predictions.to_arrow(probs=pool.astype(dtype), name=[f"{i}.png" for i in range(N)])
+    parquet.write_table(table, "p.parquet", row_group_size=7)
+    found = predictions.read("--pool", "p.parquet")
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.all(), pool.astype(dtype))
+    rows = picked("p.parquet", "--ids", "name")
+    assert [row["index"] for row in rows] == [row["index"] for row in picked("pool.npy")]
+    assert rows == picked("p.parquet:probs", "--ids", "name")
+
+
+def test_packed_rows_of_another_size_are_refused(pool):
+    table = predictions.to_arrow(probs=pool)
+    field = table.schema.field(0).with_metadata({"shape": "4,2", "dtype": "<f8"})
+    parquet.write_table(table.cast(pyarrow.schema([field])), "p.parquet")
+    with pytest.raises(InputError, match=r"has rows \[4, 2\] of float64, but each has 96 bytes"):
+        predictions.read("--pool", "p.parquet")

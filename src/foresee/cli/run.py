@@ -92,6 +92,14 @@ def run(
         Path | None,
         typer.Option(metavar=FOLDER, help="Where decoded images go. [default: beside the data]"),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run trials as tasks of a Ray cluster, or of one started here: local. --jobs is "
+            "then for each machine, or GPU; all must see the same folders.",
+        ),
+    ] = None,
 ) -> None:
     """Run active learning experiments; stop at any moment, run the same again to go on."""
     from foresee.lab import methods as known, runner
@@ -101,8 +109,10 @@ def run(
         if methods is None
         else known.named(methods.split(","), "--methods", with_loss=loss is not None)
     )
-    processes = jobs if device == "cpu" else 1
-    place = runner.Place(out, data, _device(device), max(1, cores() // processes), splits, cache)
+    processes = jobs if device == "cpu" or ray is not None else 1
+    place = runner.Place(
+        out, data, _device(device, ray), max(1, cores() // processes), splits, cache
+    )
     settings = _settings(dataset, {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow})
     if dataset.lower().endswith(".toml"):
         for option, value in (
@@ -129,7 +139,7 @@ def run(
             note("--loss changes what is reported, not what is picked: --methods eer minimises it")
     elif "EER" in names:
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
-    run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs)
+    run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs, ray)
     Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
 
 
@@ -237,8 +247,8 @@ def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
         runner.read(dataset, folder, cache)
 
 
-def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
-    """Run the jobs, show how far they are, and fail if one did."""
+def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | None = None) -> None:
+    """Run the jobs, here or on Ray, show how far they are, and fail if one did."""
     from foresee.lab import live, runner
 
     console = Console(stderr=True)
@@ -249,7 +259,7 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
         get_renderable=lambda: board, console=console, refresh_per_second=2, transient=True
     )
     with screen if console.is_terminal else nullcontext():
-        for outcome in runner.run_all(jobs, place, workers):
+        for outcome in runner.run_all(jobs, place, workers, ray):
             name = f"{outcome.job.experiment.name} {outcome.job.method} seed {outcome.job.seed}"
             if outcome.state == "failed":
                 if outcome.message not in failed:  # what fails one often fails all: said once
@@ -265,8 +275,11 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int) -> None:
         stop(f"{number} of {len(jobs)} trials failed{others}", code=1)
 
 
-def _device(name: str) -> str:
+def _device(name: str, ray: str | None) -> str:
     import torch
+
+    if ray is not None and name in ("cpu", "cuda"):
+        return name  # which GPU, and whether there is one, is the cluster's to say
 
     if name.startswith("cuda") and not torch.cuda.is_available():
         stop(f"error: --device {name}, but torch sees no GPU: use --device cpu", code=2)

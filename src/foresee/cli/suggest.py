@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foresee.cli.console import FILE, LOSS_HELP, progress_bar, stop, to_stdout
+from foresee.cli.console import FILE, LOSS_HELP, cores, progress_bar, stop, to_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,18 @@ def suggest(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Orders what is equal.")] = 0,
     memory: Annotated[int, typer.Option(metavar="MIB", min=1, help="Scratch memory.")] = 256,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Score on a Ray cluster, or with workers started here: local. --pool is then "
+            "Parquet at any fsspec address, --ids a column of it. On one machine the plain way is "
+            "taken where that is faster.",
+        ),
+    ] = None,
+    force_ray: Annotated[
+        bool, typer.Option("--force-ray", help="With --ray: take it even then.")
+    ] = False,
 ) -> None:
     """Suggest which inputs to label next, from predictions in files.
 
@@ -119,7 +131,7 @@ def suggest(
     """
     with progress_bar() as bar:
         task = bar.add_task("loading", total=None)
-        from foresee import files, suggest as steps
+        from foresee import suggest as steps
 
         def note(said: str) -> None:
             bar.console.print(Text(f"note: {said}", style="yellow"), soft_wrap=True)
@@ -136,6 +148,13 @@ def suggest(
             note(f"{request.option} does not look at --target")
             target = None
         start = time.perf_counter()
+        if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k, note):
+            told = _Told(pool, target, loss, ids, exclude or [], request, k, shortlist)
+            csv, n = _on_ray(
+                ray, told, seed, memory << 20, note, lambda n: bar.update(task, completed=n)
+            )
+            _finish(csv, n, request, k, out, time.perf_counter() - start)
+            return
         rows, targets = _read(pool, target, request, k)
         costs = None if loss is None else steps.read_loss(loss, rows.shape[2])
         ids = _ids(pool, ids)
@@ -159,14 +178,114 @@ def suggest(
                 f"{picks.copies:,} picks are copies"
             )
         csv = steps.to_csv(picks, steps.named(rows, ids, picks.positions))
-        seconds = time.perf_counter() - start
+    _finish(csv, len(rows), request, k, out, time.perf_counter() - start)
+
+
+def _finish(csv: str, n: int, request: _Request, k: int, out: Path | None, seconds: float) -> None:
+    from foresee import files
+
     if out is None:
         to_stdout(csv)
         return
     files.write(out, csv.encode())
-    summary = f"{len(rows):,} inputs scored in {seconds:.1f} s; score: {request.meaning}; "
+    summary = f"{n:,} inputs scored in {seconds:.1f} s; score: {request.meaning}; "
     Console().print(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)
+
+
+def _is_faster_plain(
+    ray: str,
+    force: bool,
+    pool: str,
+    target: str | None,
+    request: _Request,
+    k: int,
+    note: "Callable[[str], None]",
+) -> bool:
+    """Whether one machine is faster without Ray, which is then said."""
+    if force or "://" in pool or not _is_local(pool):
+        return False
+    from foresee.scale import cluster
+    from foresee.suggest import Scorer
+
+    rows, targets = _read(pool, target, request, k)
+    if request.score == "eer" or (ray != "local" and cluster.machines(ray) > 1):
+        return False
+    plain, with_ray = cluster.seconds(rows, Scorer(request.score, targets), cores())
+    if with_ray < plain:
+        return False
+    note(
+        f"this machine takes about {plain:.3g} s for {len(rows):,} rows, and {with_ray:.3g} s with "
+        "Ray: going on without it; --force-ray takes it"
+    )
+    return True
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The options that say what to suggest."""
+
+    pool: str
+    target: str | None
+    loss: Path | None
+    ids: str | None
+    exclude: list[str]
+    request: _Request
+    k: int
+    shortlist: int | None
+
+
+def _on_ray(
+    ray: str,
+    told: _Told,
+    seed: int,
+    scratch: int,
+    note: "Callable[[str], None]",
+    advance: "Callable[[int], object]",
+) -> tuple[str, int]:
+    """The CSV of the picks, and how many rows were scored."""
+    from foresee import predictions, scale, suggest as steps
+    from foresee.errors import DrawsWarning
+
+    path, _, column = told.pool.rpartition(".parquet:")
+    target = None if told.target is None else predictions.read("--target", told.target).all()
+    by_score = told.request.strategy is None
+    names = (name.strip() for file in told.exclude for name in predictions.names("--exclude", file))
+    costs = None
+    if told.loss is not None and target is not None:
+        costs = steps.read_loss(told.loss, target.shape[2])
+    with warnings.catch_warnings(record=True) as heard:
+        found = scale.suggest(
+            f"{path}.parquet" if path else told.pool,
+            target,
+            told.k,
+            score=told.request.score if by_score else None,
+            strategy="greedy" if by_score else told.request.option.rpartition(" ")[2],
+            column=column if path else None,
+            ids=told.ids,
+            exclude=[name for name in names if name],
+            loss=costs,
+            shortlist=told.shortlist,
+            seed=seed,
+            scratch=scratch,
+            address=ray,
+            advance=advance,
+        )
+    for warning in heard:
+        if issubclass(warning.category, DrawsWarning):
+            note(str(warning.message))
+    if found.unknown:
+        note(f"--exclude: {len(found.unknown)} are not in the pool: {found.unknown[0]}, …")
+    if found.copies:
+        note(f"the last {found.copies:,} picks are copies: no more rows differ")
+    if found.ceiling is not None and found.worth is not None:
+        note(
+            f"this batch is worth {found.worth:.4g} to the target, and no {told.k:,} of these "
+            f"{found.rows:,} rows are worth more than {found.ceiling:.4g}"
+        )
+    assert found.positions is not None
+    picks = steps.Picks(found.positions, found.scores, found.promises, found.copies)
+    return steps.to_csv(picks, found.ids), found.rows
 
 
 def _request(
@@ -192,6 +311,12 @@ def _request(
             code=2,
         )
     return request
+
+
+def _is_local(pool: str) -> bool:
+    from foresee import predictions
+
+    return predictions.split(predictions.expand("--pool", pool)[0])[0].is_file()
 
 
 def _read(pool: str, target: str | None, request: _Request, k: int) -> tuple["Predictions", Any]:
@@ -221,9 +346,7 @@ def _sized(request: _Request, k: int, left: int, shortlist: int | None) -> "Call
         if shortlist is not None:
             stop("error: --shortlist is for a strategy: --score looks at all rows", code=2)
         return partial(steps.best_by_score, score=request.score, k=k)
-    if shortlist is not None and shortlist < k:
-        stop(f"error: --shortlist must be at least k = {k}, got {shortlist}", code=2)
-    size = shortlist or max(steps.SHORTLIST, 4 * k)
+    size = steps.shortlist_size(shortlist, k)
     return partial(steps.best_by_strategy, chosen=request.strategy, k=k, shortlist=size)
 
 

@@ -114,11 +114,15 @@ def keep_plan(
         store.keep_plan(out, experiment, by_method, skip)
 
 
-def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Outcome]:
+def run_all(
+    jobs: Sequence[Job], place: Place, workers: int = 1, ray: str | None = None
+) -> Iterator[Outcome]:
     """Run ``workers`` jobs at a time and yield each as it ends, in any order.
 
-    They run in processes of their own, on a GPU side by side in this one. What becomes of a trial
-    does not depend on how many there are. A job that fails stops no other. Jobs that another
+    They run in processes of their own, on a GPU side by side in this one. With the address of a
+    Ray cluster, or "local", each is a task there, so many for each of its machines or, of GPUs,
+    for each GPU; its machines must see the same folders. What becomes of a trial does not depend
+    on how many there are. A job that fails stops no other. Jobs that another
     process has are waited for, and taken over if it dies; what is finished is left as it is.
 
     >>> import tempfile
@@ -129,10 +133,10 @@ def run_all(jobs: Sequence[Job], place: Place, workers: int = 1) -> Iterator[Out
     ['finished']
     """
     left = list(jobs)
-    workers = min(workers, len(left))
+    workers = workers if ray else min(workers, len(left))
     while left:
         busy = []
-        for outcome in _pass(left, place, workers):
+        for outcome in _on_ray(left, place, workers, ray) if ray else _pass(left, place, workers):
             if outcome.state == "busy":
                 busy.append(outcome.job)
             else:
@@ -166,6 +170,36 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
         ) from error
     finally:  # also on Ctrl-C, which must not leave workers behind
         executor.shutdown(wait=False, kill_workers=True)
+
+
+def _on_ray(jobs: Sequence[Job], place: Place, share: int, address: str) -> Iterator[Outcome]:
+    """Run jobs as Ray tasks; one whose worker is lost is run again, from where it stopped."""
+    from foresee.scale.cluster import connected
+
+    folder = os.getcwd()  # where the files are that methods name
+    paths: dict[str, Any] = {
+        name: path.absolute() for name, path in vars(place).items() if isinstance(path, Path)
+    }
+    place = replace(place, **paths)
+    with connected(address) as ray:
+        on_gpu = place.device.startswith("cuda")
+        task = ray.remote(_away).options(
+            num_cpus=place.threads,
+            num_gpus=1 / share if on_gpu else 0,
+            max_retries=-1,
+            name="foresee trial",
+        )
+        # A task sees its own GPU alone, whatever number that has.
+        place = replace(place, device="cuda") if on_gpu else place
+        waiting = [task.remote(job, place, folder) for job in jobs]
+        while waiting:
+            (done,), waiting = ray.wait(waiting)
+            yield ray.get(done)
+
+
+def _away(job: Job, place: Place, folder: str) -> Outcome:
+    os.chdir(folder)
+    return run_trial(job, place)
 
 
 def run_trial(job: Job, place: Place) -> Outcome:
