@@ -141,11 +141,15 @@ def test_a_shortlist_of_shortlists_is_the_shortlist(seed, best, others, copies):
     assert short.rows["name"].astype(int).tolist() == short.rows["positions"].tolist()
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["mell", "mezl", "mebl", "bald"])
-def test_a_score_is_the_same_to_the_bit_in_any_piece(name):
-    pool, val = (random_draws(np.random.default_rng(s), n, 20, 4) for s, n in ((0, 300), (1, 30)))
-    scorer = suggest.Scorer(name, None if name == "bald" else val.astype(np.float16))
-    pool = pool.astype(np.float16)
+@pytest.mark.parametrize(("t", "c", "m"), [(20, 2, 50), (7, 5, 11), (20, 10, 30)])
+def test_a_score_is_the_same_to_the_bit_in_any_piece(name, t, c, m):
+    pool, val = (
+        random_draws(np.random.default_rng(seed), n, t, c).astype(np.float16)
+        for seed, n in ((0, 300), (1, m))
+    )
+    scorer = suggest.Scorer(name, val if suggest.SCORES[name] else None)
     whole = scorer(pool, 0)
     for rows in (1, 2, 7, 64):
         parts = [scorer(pool[start : start + rows], start) for start in range(0, 300, rows)]

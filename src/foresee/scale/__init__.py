@@ -124,7 +124,7 @@ def suggest(
     Returns:
         A `Suggestion`: the highest scores are those of one machine that scores all rows in one
         loop, to the bit on machines of one kind; a batch is one that it would choose from the same
-        shortlist.
+        shortlist. docs/scale.md has examples.
     """
     if (loss is None) == (score == "eer"):
         raise InputError('loss and score="eer" belong together: pass both or none')
