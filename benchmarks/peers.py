@@ -578,7 +578,7 @@ def cell(task: str, side: str, shape: Shape, limit: int) -> Row:
     if done.returncode == -signal.SIGALRM:
         return {"s": f"> {limit} s", "MiB": ""}
     if "MemoryError" in done.stderr or "can't allocate memory" in done.stderr:
-        return {"s": "", "MiB": f"> {MEMORY >> 20}"}
+        return {"s": f"> {MEMORY >> 30} GiB", "MiB": ""}
     if done.returncode:
         raise RuntimeError(f"{task} by {side}, {shape}:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -612,7 +612,8 @@ def compare(name: str, sides: list[str], limit: int, repeats: int) -> list[Row]:
                 sides.remove(side)
         if not sides:
             break
-        tried += f" ({shape}: {', '.join({str(best[side]['s']) for side in sides})})"
+        why = next(one["s"] for one in best.values() if "result" not in one)
+        tried = f" ({shape}: {why})"
     return rows
 
 
@@ -636,8 +637,8 @@ def version(side: str) -> str:
         return ""
 
 
-def readme(report: Row) -> str:
-    """The README's table: where two figures stand, ours / theirs."""
+def table(rows: list[Row]) -> str:
+    """Where two figures stand, ours / theirs."""
     from gpu import markdown, shown
 
     def ratio(ours: Any, theirs: Any) -> Any:
@@ -651,14 +652,21 @@ def readme(report: Row) -> str:
                 "beside": row["beside"],
                 "seconds": " / ".join(map(shown, row["s"])),
                 "× faster": ratio(*row["s"]),
-                "MiB": " / ".join(
-                    shown(x) if isinstance(x, str) else f"{x:.0f}" for x in row["MiB"]
-                ),
+                "MiB": " / ".join(x if isinstance(x, str) else f"{x:.0f}" for x in row["MiB"]),
                 "agreement": row["agreement"],
             }
-            for row in report["rows"]
+            for row in rows
         ]
     )
+
+
+def readme(report: Row) -> str:
+    """What the README shows: the table, on which machine, and whether it was ours alone."""
+    names = ", ".join(f"{name} {number}" for name, number in report["versions"].items() if number)
+    about = f"{report['device']}, {report['threads']} threads; {names}."
+    if report["load"] > report["threads"] + 0.5:
+        about += f" Other work ran on the machine (load {report['load']:.1f}): ratios are rough."
+    return f"{table(report['rows'])}\n{about}\n"
 
 
 def processor() -> str:
@@ -670,7 +678,7 @@ def processor() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the numbers here, beside what is there")
-    parser.add_argument("--only", default=",".join(TASKS), help="tasks, separated by commas")
+    parser.add_argument("--only", help="tasks, separated by commas; the others stay as they are")
     parser.add_argument("--limit", type=int, default=60, help="seconds of one measurement")
     parser.add_argument("--repeats", type=int, default=3, help="of what is done in a quarter of it")
     parser.add_argument("--table", type=Path, help="print the table of this file, no more")
@@ -683,9 +691,13 @@ def main() -> None:
     if args.table:
         print(readme(json.loads(args.table.read_text())), end="")
         return
+    names = args.only.split(",") if args.only else [*TASKS]
+    if unknown := sorted({*names} - {*TASKS}):
+        parser.error(f"--only knows {', '.join(TASKS)}; got {', '.join(unknown)}")
     known = sorted({side for task in TASKS.values() for side in task.sides} - {OURS, "epig-style"})
     versions = {side: version(side) for side in known}
-    there = json.loads(args.json.read_text()) if args.json and args.json.exists() else {"rows": []}
+    there = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    there = {"rows": [], "load": 0.0} | there
     absent = [side for side in known if not versions[side]]
     if absent:
         print(f"not installed, so left out: {', '.join(absent)}")
@@ -693,16 +705,18 @@ def main() -> None:
         "device": processor(),
         "threads": THREADS,
         "versions": {"torch": torch.__version__, **versions},
-        "rows": there["rows"],
+        "load": there["load"] if args.only else 0.0,  # the highest seen
+        "rows": there["rows"] if args.only else [],
     }
-    for name in args.only.split(","):
+    for name in names:
         sides = [side for side in TASKS[name].sides if side != OURS and side not in absent]
         if not sides:
             continue
         rows = compare(name, sides, args.limit, args.repeats)
         every = [row for row in report["rows"] if row["task"] != name] + rows
         report["rows"] = sorted(every, key=lambda row: [*TASKS].index(row["task"]))
-        print(readme({"rows": rows}))
+        report["load"] = max(report["load"], os.getloadavg()[0])
+        print(table(rows))
         if args.json:
             args.json.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
 
