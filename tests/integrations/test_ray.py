@@ -299,6 +299,12 @@ def test_killed_workers_change_nothing(files, val):
             assert top.rows == batch.rows == N
 
 
+def test_what_kills_every_worker_ends(files, val, monkeypatch):
+    monkeypatch.setattr(scale.cluster, "RETRIES", 1)
+    with pytest.raises(InputError, match=r"a shard .* its worker died 2 times .* more memory"):
+        scale.suggest(str(files), val, 5, score="mell", read=lambda batch: os._exit(1))
+
+
 LOST = """
 import sys, threading, time, tempfile, warnings
 import numpy as np, torch

@@ -174,27 +174,31 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
 
 def _on_ray(jobs: Sequence[Job], place: Place, share: int, address: str) -> Iterator[Outcome]:
     """Run jobs as Ray tasks; one whose worker is lost is run again, from where it stopped."""
-    from foresee.scale.cluster import connected
+    from foresee.scale import cluster
 
     folder = os.getcwd()  # where the files are that methods name
     paths: dict[str, Any] = {
         name: path.absolute() for name, path in vars(place).items() if isinstance(path, Path)
     }
     place = replace(place, **paths)
-    with connected(address) as ray:
+    with cluster.connected(address) as ray:
         on_gpu = place.device.startswith("cuda")
         task = ray.remote(_away).options(
             num_cpus=place.threads,
             num_gpus=1 / share if on_gpu else 0,
-            max_retries=-1,
+            max_retries=cluster.RETRIES,
             name="foresee trial",
         )
         # A task sees its own GPU alone, whatever number that has.
         place = replace(place, device="cuda") if on_gpu else place
-        waiting = [task.remote(job, place, folder) for job in jobs]
+        waiting = {task.remote(job, place, folder): job for job in jobs}
         while waiting:
-            (done,), waiting = ray.wait(waiting)
-            yield ray.get(done)
+            (done,), _ = ray.wait(list(waiting))
+            job = waiting.pop(done)
+            try:
+                yield cluster.outcome(ray, done, "the trial")
+            except InputError as error:
+                yield Outcome(job, "failed", str(error))
 
 
 def _away(job: Job, place: Place, folder: str) -> Outcome:

@@ -18,7 +18,22 @@ _STORE = 512 << 20
 # Seconds until Ray and its workers are there, and the share of a core that then scores.
 _START, _SHARE = 10.0, 0.85
 _PATIENCE = 10.0  # seconds until somebody must answer
+RETRIES = 20  # of a task whose worker died: what kills every worker must end
 _SAMPLE = 4096  # rows that are scored to see how long a row takes
+
+
+def outcome(ray: Any, task: Any, what: str) -> Any:
+    """What a task returned; where every worker died of it, that is said."""
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError:
+        raise  # the task's own error
+    except ray.exceptions.RayError as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{what} was given up after its worker died {RETRIES + 1} times ({said}): give workers "
+            "more memory, or fewer a machine"
+        ) from error
 
 
 @contextmanager

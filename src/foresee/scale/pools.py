@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from foresee import suggest as steps
 from foresee.errors import InputError
+from foresee.scale import cluster
 from foresee.scale.work import Part, Piece, Work, names_of, rows_of
 from foresee.suggest import Shortlist
 
@@ -69,7 +70,10 @@ class Files:
     ) -> Iterator[Part]:
         """The parts of all shards, as they come; ``extra`` arguments are asked for each anew."""
         task = ray.remote(_on_shard).options(
-            num_cpus=self.work.cpus, num_gpus=self.gpus, max_retries=-1, name="foresee shard"
+            num_cpus=self.work.cpus,
+            num_gpus=self.gpus,
+            max_retries=cluster.RETRIES,
+            name="foresee shard",
         )
         work = ray.put(self.work)
         shards, waiting = iter(self.shards), list[Any]()
@@ -81,7 +85,7 @@ class Files:
             if not waiting:
                 return
             (done,), waiting = ray.wait(waiting)
-            yield _accepted(ray.get(done))
+            yield _accepted(cluster.outcome(ray, done, "a shard of the dataset"))
 
     def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
