@@ -340,8 +340,12 @@ cluster.shutdown()
 def test_a_lost_node_changes_nothing(files, val, tmp_path):
     np.save(tmp_path / "val.npy", val)
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
+        Path(folder, "ray").mkdir()  # where a cluster's head writes its address
         words = [sys.executable, "-c", LOST, str(files), str(tmp_path / "val.npy"), folder]
-        result = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        env = os.environ | {"RAY_TMPDIR": folder}
+        result = subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
     assert result.stdout.strip().endswith("the same"), result.stderr[-3000:]
 
 
