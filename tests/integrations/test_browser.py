@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,10 +14,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 TOKEN = "a-token-for-the-browser"
@@ -33,15 +29,6 @@ def digits(tmp_path_factory):
     for i in few:
         Image.fromarray((images[i] * 15.9).astype("uint8")).save(root / f"{i:04d}-{labels[i]}.png")
     return root
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as found:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        chromium = found.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
 
 
 class Server:

@@ -1,6 +1,5 @@
 """The site in a browser: search from a server and from files, and no page wider than a phone."""
 
-import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -8,10 +7,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from test_site import site  # noqa: F401
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -27,15 +22,6 @@ def homes(site):  # noqa: F811
     yield {"http": f"http://127.0.0.1:{server.server_port}", "file": site.as_uri()}
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as found:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        chromium = found.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize("scheme", ["http", "file"])

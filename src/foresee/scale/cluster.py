@@ -18,7 +18,7 @@ _STORE = 512 << 20
 # Seconds until Ray and its workers are there, and the share of a core that then scores.
 _START, _SHARE = 10.0, 0.85
 _PATIENCE = 10.0  # seconds until somebody must answer
-RETRIES = 20  # of a task whose worker died: what kills every worker must end
+RETRIES = 100  # of a task whose worker died: what kills every worker must end
 _SAMPLE = 4096  # rows that are scored to see how long a row takes
 
 
