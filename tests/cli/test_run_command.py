@@ -530,19 +530,35 @@ def test_killed_as_its_workers_start_it_leaves_nobody(small):
         assert kills.gone(child.pid, within=10)  # they are busy importing when it happens
 
 
+def interrupted(child):
+    """Interrupt all its processes, as a terminal does; what it and they said."""
+    workers = tiny.workers(child.pid)
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.wait() == 130
+    assert tiny.end(workers, within=10)
+    return child.stderr.read().splitlines()
+
+
 @LINUX
 def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
     with start("--jobs", "2") as child:
         wait_for_rounds("runs", 2, child)
         before = contents("runs")
-        workers = tiny.workers(child.pid)
-        os.killpg(child.pid, signal.SIGINT)  # as a terminal does
-        assert child.wait() == 130
-        assert child.stderr.read().splitlines()[-1] == "interrupted"
-        assert tiny.end(workers, within=10)
+        *earlier, last = interrupted(child)
+        assert last == "interrupted"
+        assert all("finished, accuracy" in line for line in earlier)
     after = contents("runs")
     assert_part_of(before, after)
     assert_part_of(after, whole)
+
+
+@LINUX
+def test_interrupted_as_its_workers_start_it_says_nothing_else(small):
+    with start("--jobs", "2") as child:
+        while len(kills.workers(child.pid)) < 2:
+            time.sleep(0.001)
+        time.sleep(0.2)  # they are busy importing
+        assert interrupted(child) == ["interrupted"]
 
 
 def test_interrupted_in_its_own_process_it_loses_nothing(small, whole, monkeypatch):

@@ -29,7 +29,7 @@ from foresee.lab.data import Images, Split
 from foresee.lab.data.splits import PARTS
 from foresee.lab.experiment import Experiment
 from foresee.lab.methods import short_name
-from foresee.lab.orphans import die_with
+from foresee.lab.orphans import deaf_to_interrupts, die_with
 from foresee.training import Request, Training, answer, fit_all
 from foresee.types import Task
 
@@ -161,7 +161,8 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
         env=dict.fromkeys(_THREADS, str(place.threads)),
     )
     try:
-        futures = [executor.submit(run_trial, job, place) for job in jobs]
+        with deaf_to_interrupts():  # the first submission starts the workers
+            futures = [executor.submit(run_trial, job, place) for job in jobs]
         yield from (future.result() for future in as_completed(futures))
     except TerminatedWorkerError as error:
         raise InputError(
