@@ -80,6 +80,7 @@ def test_a_small_pool_is_shown_whole_to_the_strategy(folder, name):
 
 def test_a_strategy_and_a_score_exclude_each_other(folder):
     assert_refused(run("--strategy", "greedy", "--score", "mell"), "exclude each other")
+    assert_refused(run("--force-ray"), "--force-ray goes with --ray: pass --ray local")
 
 
 @pytest.mark.parametrize(

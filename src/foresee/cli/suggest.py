@@ -141,6 +141,8 @@ def suggest(
             bar.update(task, completed=done, total=len(rows), description=stage)
 
         request = _request(strategy, score, loss, target)
+        if force_ray and ray is None:
+            stop("error: --force-ray goes with --ray: pass --ray local, or an address", code=2)
         if out is not None:
             inputs = (pool, target, loss, ids, *(exclude or []))
             steps.check_out(out, [str(source) for source in inputs if source])
@@ -245,7 +247,6 @@ def _on_ray(
 ) -> tuple[str, int]:
     """The CSV of the picks, and how many rows were scored."""
     from foresee import predictions, scale, suggest as steps
-    from foresee.errors import DrawsWarning
 
     path, _, column = told.pool.rpartition(".parquet:")
     target = None if told.target is None else predictions.read("--target", told.target).all()
@@ -272,7 +273,7 @@ def _on_ray(
             advance=advance,
         )
     for warning in heard:
-        if issubclass(warning.category, DrawsWarning):
+        if issubclass(warning.category, UserWarning):  # the others are for those who write Ray
             note(str(warning.message))
     if found.unknown:
         note(f"--exclude: {len(found.unknown)} are not in the pool: {found.unknown[0]}, …")
