@@ -24,7 +24,7 @@ def die_with(parent: int) -> None:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Whoever is started meanwhile does not hear Ctrl-C: its parent does, and ends it in silence."""
+    """Whoever is started meanwhile does not hear Ctrl-C: its parent does, and ends it quietly."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
