@@ -216,7 +216,7 @@ def _follow_all(labels: Labels, left: int, survey: Survey) -> Iterator[Int[Tenso
         if labels.E.is_cuda or labels.E.numel() <= _CACHED:
             run = _run(labels, survey, steps)
         else:  # memory is slow: pick among some, then see in one pass if another was better
-            block = survey.scores().topk(min(n, max(64, n // 12))).indices.sort().values  # [k]
+            block = survey.scores().topk(min(n, 3 * _AHEAD)).indices.sort().values  # [k]
             run = _run(labels, survey.some(block), steps, block)
             kept = survey.add_while_best(*run, block, labels)
             survey.known.size -= k * (steps - kept)
