@@ -96,7 +96,7 @@ def test_it_starts_and_ends(folder, tmp_path):
     url = urlsplit(process.stdout.readline().strip())
     assert url.hostname == "127.0.0.1"
     assert len(url.query) > len("token=") + 16
-    connection = http.client.HTTPConnection(url.netloc, timeout=10)
+    connection = http.client.HTTPConnection(url.netloc, timeout=60)
     for path, status in (("/", 401), (f"/?{url.query}", 303), ("/live", 401)):
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -108,7 +108,7 @@ def test_it_starts_and_ends(folder, tmp_path):
     assert connection.getresponse().status == 200
     connection.close()
     process.send_signal(signal.SIGINT)
-    said = "".join(process.communicate(timeout=30))
+    said = "".join(process.communicate(timeout=60))
     assert process.returncode == 130
     assert "Traceback" not in said
     assert url.query not in said

@@ -237,7 +237,7 @@ def answering(fake, tmp_path, monkeypatch, **options):
 
 
 def wait(done):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end
         time.sleep(0.01)

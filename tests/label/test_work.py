@@ -173,7 +173,7 @@ def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
         process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
         process.stdin.flush()
         assert "there is no file" in json.loads(process.stdout.readline())["error"]
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -186,7 +186,7 @@ def test_files_in_the_folder_are_no_programs(texts, tmp_path, monkeypatch):
     process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
     process.stdin.flush()
     assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert not (tmp_path / "was-run").exists()
 
 
@@ -206,7 +206,7 @@ def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):
     assert "cannot have happened" in json.loads(process.stdout.readline())["error"]
     assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
 
 

@@ -286,14 +286,17 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
     assert any(some < steps for some, steps in kept) == (block < 400)  # and mistakes were undone
 
 
-@pytest.mark.parametrize("ahead", [1, 7, 64])
+@pytest.mark.parametrize(("ahead", "around"), [(1, 9), (7, 9), (64, 1)])
 @pytest.mark.parametrize("cached", [0, 1 << 20])
-def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, cached):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, around, cached, threads):
     pool, val = pair(n=400, m=30, t=300, c=5)
     labels = labels_of(pool, val)
     expected = plain(labels, 120).picks.tolist()
     monkeypatch.setattr(greedy, "_AHEAD", ahead)
+    monkeypatch.setattr(greedy, "_AROUND", around)
     monkeypatch.setattr(greedy, "_CACHED", cached)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     kept = []
     add = drawspace.Survey.add_while_best
 
@@ -308,11 +311,30 @@ def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, cached):
     assert any(some < steps for some, steps in kept) == (cached == 0 and ahead == 64)
 
 
+@pytest.mark.parametrize("t", [30, 300])  # 480 directions use up 30 draws many times
+@pytest.mark.parametrize("few", [0, 1024])
+def test_in_float32_the_best_is_found_as_long_as_noise_is_large(monkeypatch, t, few):
+    pool, val = pair(n=400, m=30, t=t, c=5)
+    noise = drawspace._COARSE
+    exact, rough = (labels_of(pool, val, noise, d) for d in (torch.float64, torch.float32))
+    for name, value in (("FEW", few), ("_SURVEYS", 0), ("_CACHED", 0)):
+        monkeypatch.setattr(greedy, name, value)
+    survey = exact.survey()
+    for pick in torch.tensor(greedy._select(rough, 120))[:, None]:
+        scores = survey.scores(torch.zeros(1))
+        assert scores[pick] > (1 - 1e-4) * scores.max()
+        survey.known.make_room(4)
+        change = exact.change(pick, survey.known)
+        assert change.K.dtype == torch.float64
+        survey.known.add(change.K)
+        survey.add(change, pick)
+
+
 @pytest.mark.parametrize("t", [7, 40])
 def test_what_is_known_is_the_same_however_it_is_kept(t):
     labels = labels_of(*pair(t=t))
     known, cov = labels.survey().known, torch.eye(t).double()
-    for i in range(30):  # B has t // 2 rows, which some of the labels fill
+    for i in range(30):  # B has 3 t // 4 rows, which some of the labels fill
         known.make_room(2)
         which = torch.tensor([i])
         change = labels.change(which, known)
@@ -333,8 +355,9 @@ def test_scores_within_a_run_are_bounded_at_once(seed, spread):
     for dtype in (torch.float32, torch.float64):
         labels = labels_of(pool, val, dtype=dtype)
         run, survey = plain(labels, 6), labels.survey()
-        bounds = survey._most(survey._shared(drawspace._factors(run.changes, labels.E)))
-        for change, bound in zip(run.changes, bounds.unbind(1), strict=True):
+        factors = drawspace._factors(run.changes, labels.E)
+        shared = (labels.E.view(-1, 30) @ factors).view(25, 3, 2, 6, 3)
+        for change, bound in zip(run.changes, survey._most(shared).unbind(1), strict=True):
             exact = survey.some(slice(None)).scores(torch.zeros(1))
             assert (exact <= bound * (1 + 1e-6) + 1e-15).all()
             survey.add(change)

@@ -48,6 +48,7 @@ as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖S^½ D Eᵀ M^-½‖ ≤ �
 The code writes E, S, W, M, H, K and R as here, for n labels at once where there is an axis n.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ _MARGIN = 1.001  # more than the rounding of a score in float32
 _SAME = 1.00001  # what one label may score by two products
 _AXES = 128  # of the draws, whose products with all later ones are computed at once
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
+_COARSE = 1e-2  # noise from which float32 is enough for K
 
 
 def explained(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n c t"]:
@@ -104,11 +106,12 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     """S, in float64."""
     m, t, c = val.shape
     S = torch.zeros(t, t, dtype=torch.float64, device=val.device)
-    for part in _parts(m, t * c, val):
-        deviations = _centred(val[part])[0].view(-1, t)
+    for part in _parts(m, t * c // 4, val):  # a larger product is faster
+        whole = _centred(val[part])[0]  # [l c t]: they sum to zero over c, so one of c can go
+        rows = (whole[:, 1:] - whole[:, :1] / (1 + math.sqrt(c))).view(-1, t)
         for axis in range(0, t, _AXES):  # the other half is the same
             some = slice(axis, axis + _AXES)
-            S[some, axis:] += deviations[:, some].T @ deviations[:, axis:]
+            S[some, axis:] += rows[:, some].T @ rows[:, axis:]
     return (S.triu() + S.triu(1).T) / (t * m)
 
 
@@ -130,13 +133,13 @@ def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
 class Known:
     """A batch of labels: W = V − BᵀB, by V [t t] for the first of them and Kᵀ [k t] of each other.
 
-    As long as B is small, to pass over it is faster than to bring a whole matrix up to date. In
-    float64. ``size`` is how many rows B has; V is None as long as it is I.
+    As long as B is small, to pass over it is faster than to bring a whole matrix up to date. All is
+    of the type of S. ``size`` is how many rows B has; V is None as long as it is I.
     """
 
     def __init__(self, S: Float[Tensor, "t t"], V: Float[Tensor, "t t"] | None = None) -> None:
-        self.V, self.size = V, 0
-        self._space = S.new_empty(len(S) // 2, len(S))
+        self.V, self.size = None if V is None else V.to(S), 0
+        self._space = S.new_empty(3 * len(S) // 4, len(S))
 
     def times(self, A: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
         """A W."""
@@ -144,14 +147,14 @@ class Known:
         return (A if self.V is None else A @ self.V) - (A @ B.T) @ B
 
     def matrix(self) -> Float[Tensor, "t t"]:
-        """W."""
-        B = self._space[: self.size]
+        """W, in float64."""
+        B = self._space[: self.size].double()
         return (_identity(B) if self.V is None else self.V) - B.T @ B
 
     def make_room(self, rows: int) -> None:
         """Let B grow by so many rows."""
         if self.size + rows > len(self._space):
-            self.V, self.size = self.matrix(), 0
+            self.V, self.size = self.matrix().to(self._space), 0
             self._space = self._space.new_empty(max(rows, len(self._space)), len(self.V))
 
     def add(self, K: Float[Tensor, "t k"]) -> None:
@@ -168,7 +171,11 @@ class Change(NamedTuple):
 
 
 class Labels:
-    """Labels that can be asked for, in the order that decides between equals; ``noise`` is ε."""
+    """Labels that can be asked for, in the order that decides between equals; ``noise`` is ε.
+
+    What a label changes is computed in float64, as W tends to ε and the rounding of 1 must not be
+    felt in it; on a CPU, where that takes three times as long, only if ε is small.
+    """
 
     def __init__(
         self,
@@ -178,6 +185,7 @@ class Labels:
         executor: Executor | None = None,
     ) -> None:
         self.E, self.S, self.noise, self.executor = E, S, noise, executor
+        self._S = S if noise < _COARSE or E.is_cuda else S.to(E)
         self.M_at_first = (1 + noise) * torch.eye(E.shape[1], dtype=E.dtype, device=E.device)
 
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
@@ -186,13 +194,13 @@ class Labels:
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
     def change(self, which: Int[Tensor, "1"], known: Known) -> Change:
-        """What this label changes, given a batch. In float64."""
-        E = self.E[which][0].double()  # [k t]
+        """What this label changes, given a batch."""
+        E = self.E[which][0].to(self._S)  # [k t]
         EW = known.times(E)  # [k t]
-        M = self.M_at_first.double() - E @ E.T + EW @ E.T  # [k k]
+        M = self.M_at_first.to(E) - E @ E.T + EW @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
         K = torch.linalg.solve_triangular(L, EW, upper=False)  # Kᵀ [k t]
-        KS = K @ self.S  # [k t]
+        KS = K @ self._S  # [k t]
         Z = known.times(KS) - (KS @ K.T / 2) @ K  # [k t]
         return Change(K.T, Z.T)
 
@@ -208,7 +216,7 @@ class Labels:
             H = self._between(W @ self.S @ W)
             M = self.M_at_first - self._between(_identity(W) - W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
-        return Survey(self.E, H, M, R, Known(self.S, W), taken.clone())
+        return Survey(self.E, H, M, R, Known(self._S, W), taken.clone())
 
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n k k"]:
         """E A Eᵀ, A symmetric: with U + Uᵀ = A a triangle has half of the products."""
@@ -229,7 +237,7 @@ class Labels:
     ) -> Float[Tensor, "n"]:
         """Bounds of the scores between two surveys, during these changes."""
         K = torch.cat([change.K for change in changes], 1)  # W₀ − W₁ = K Kᵀ
-        largest = float(torch.linalg.eigvalsh(K.T @ self.S @ K)[-1].clamp_min(0))  # λ
+        largest = float(torch.linalg.eigvalsh(K.T @ self._S @ K)[-1].clamp_min(0))  # λ
         shared = _trace(after.R, before.M - after.M).clamp_min_(0)  # [n]
         return (after.least().sqrt() + (largest * shared).sqrt()) ** 2 * _MARGIN
 
@@ -254,7 +262,8 @@ class Survey:
         """Add a label to the batch: one of these, or (None) another."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
-        self._follow(self._shared(_factors([change], self.E)))
+        k, t = self.E.shape[1:]
+        self._follow((self.E.view(-1, t) @ _factors([change], self.E)).view(-1, k, 2, 1, k))
 
     def add_while_best(
         self,
@@ -269,44 +278,44 @@ class Survey:
         That of the very first step is the best of all.
         """
         factors = _factors(changes, self.E)
-        shared = torch.cat(labels.map(lambda part: self._shared(factors, part), len(self.E)))
+        (n, k, t), s = self.E.shape, len(changes)
+        shared, most = self.E.new_empty(n, k, 2, s, k), self.E.new_empty(n, s)
+
+        def look(part: slice) -> None:
+            torch.mm(self.E[part].view(-1, t), factors, out=shared[part].view(-1, 2 * s * k))
+            most[part] = self._most(shared[part], part)
+
+        labels.map(look, n)
         outside = (~self.taken).index_fill(0, block, False)
-        reach = (self._most(shared) >= scores)[:, 1:].any(1)
+        reach = (most >= scores)[:, 1:].any(1)
         which = (reach & outside).nonzero()[:, 0]
-        rivals, theirs, kept = self.some(which), shared[which], len(changes)
-        for step in range(1, len(changes) if len(which) else 0):
-            rivals._follow(theirs[:, :, step - 1 : step])
+        rivals, theirs, kept = self.some(which), shared[which], s
+        for step in range(1, s if len(which) else 0):
+            rivals._follow(theirs[..., step - 1 : step, :])
             if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
                 kept = step
                 break
-        for part in _parts(len(shared), shared[0].numel(), shared):
-            self._follow(shared[part, :, :kept], part)
+        labels.map(lambda part: self._follow(shared[part, ..., :kept, :], part), n)
         self.taken.index_fill_(0, picks[:kept], True)
         return kept
 
-    def _most(self, shared: Float[Tensor, "n k s 2 k"]) -> Float[Tensor, "n s"]:
+    def _most(
+        self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)
+    ) -> Float[Tensor, "l s"]:
         """Bounds of the scores before each of these labels is added to the batch."""
-        n, k, s = shared.shape[:3]
-        falls, rise = shared.new_zeros(2, n, s).unbind(0)  # of tr(R H), and of g
-        for part in _parts(n, shared[0].numel(), shared):
-            X, Y = shared[part].unbind(3)  # [l k s k] both
-            RX = (self.R[part] @ X.flatten(2)).view_as(X)
-            falls[part], rise[part] = 2 * (RX * Y).sum((1, 3)), (RX * X).sum((1, 3))
-        at_first = _trace(self.R, self.H)[:, None]  # [n 1]
-        least = at_first - falls.cumsum(1) + falls  # [n s]
-        room = 1 - k + _trace(self.R, self.M)[:, None] - rise.cumsum(1) + rise  # 1 − g
+        R, M, H = self.R[part], self.M[part], self.H[part]
+        X, Y = shared.unbind(2)  # [l k s k] both
+        RX = (R @ X.flatten(2)).view(X.shape)
+        # Of tr(R H), and of g [l s]; added up along one axis after the other, which is faster.
+        falls, rise = 2 * (RX * Y).sum(1).sum(2), (RX * X).sum(1).sum(2)
+        at_first = _trace(R, H)[:, None]  # [l 1]
+        least = at_first - falls.cumsum(1) + falls  # [l s]
+        room = 1 - R.shape[1] + _trace(R, M)[:, None] - rise.cumsum(1) + rise  # 1 − g
         most = _MARGIN * (least + (_SAME - 1) * at_first) / room.clamp_max(1)
         return torch.where(room > 0, most, torch.inf)
 
-    def _shared(
-        self, factors: Float[Tensor, "t f"], part: slice = slice(None)
-    ) -> Float[Tensor, "l k s 2 k"]:
-        """X and Y for every change; see `_factors`."""
-        k, t = self.E.shape[1:]
-        return (self.E[part].view(-1, t) @ factors).view(-1, k, factors.shape[1] // (2 * k), 2, k)
-
-    def _follow(self, shared: Float[Tensor, "l k s 2 k"], part: slice = slice(None)) -> None:
-        X, Y = (factor.flatten(2) for factor in shared.unbind(3))  # [l k s·k] both
+    def _follow(self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)) -> None:
+        X, Y = (factor.flatten(2) for factor in shared.unbind(2))  # [l k s·k] both
         half = X @ Y.mT  # [l k k]
         self.H[part] -= half + half.mT
         self.M[part] -= X @ X.mT
@@ -333,8 +342,8 @@ class Survey:
 
 
 def _factors(changes: Sequence[Change], like: Tensor) -> Float[Tensor, "t f"]:
-    """K and Z of all changes, side by side [t s·2·k]."""
-    return torch.cat([factor for change in changes for factor in change], 1).to(like)
+    """K of all changes and then Z of all, side by side [t 2·s·k]."""
+    return torch.cat([factor for factors in zip(*changes) for factor in factors], 1).to(like)
 
 
 def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:

@@ -58,6 +58,7 @@ _NOISE, _NOISE_SHARE = 1e-3, 0.1  # at least, and for each direction and draw
 _SURVEYS = 4  # that cost less than those that a lazy batch needs
 _CACHED = 1 << 21  # entries of E that stay in the cache from pick to pick
 _AHEAD = 16  # picks that are made before the others are asked, or on a GPU before one waits
+_AROUND = 3  # labels for each of these picks, among which they are made
 _FALL = 0.1  # of scores, after which a survey makes up for the rounding of H
 
 
@@ -67,8 +68,8 @@ class GreedyConditioning:
 
     Args:
         candidates: size of a random subset of the pool to choose from; None: all. Time and memory
-            grow with it: 80 picks by 1000 draws, c = 10, take 0.8 seconds of one core among 800
-            and three among 4000, which time allows; on an H200 0.12 s among 4000 or 25 000, and
+            grow with it: 80 picks by 1000 draws, c = 10, take 0.7 seconds of one core among 800
+            and two among 4000, which time allows; on an H200 0.12 s among 4000 or 25 000, and
             2500 picks of these 3 s: there, take all.
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
         classes: classes of a point that are told apart. Where there are more, the likeliest are,
@@ -216,7 +217,7 @@ def _follow_all(labels: Labels, left: int, survey: Survey) -> Iterator[Int[Tenso
         if labels.E.is_cuda or labels.E.numel() <= _CACHED:
             run = _run(labels, survey, steps)
         else:  # memory is slow: pick among some, then see in one pass if another was better
-            block = survey.scores().topk(min(n, max(64, n // 12))).indices.sort().values  # [k]
+            block = survey.scores().topk(min(n, _AROUND * _AHEAD)).indices.sort().values  # [k]
             run = _run(labels, survey.some(block), steps, block)
             kept = survey.add_while_best(*run, block, labels)
             survey.known.size -= k * (steps - kept)
