@@ -343,7 +343,7 @@ class Survey:
 
 def _factors(changes: Sequence[Change], like: Tensor) -> Float[Tensor, "t f"]:
     """K of all changes and then Z of all, side by side [t 2·s·k]."""
-    return torch.cat([factor for factors in zip(*changes) for factor in factors], 1).to(like)
+    return torch.cat([c.K for c in changes] + [c.Z for c in changes], 1).to(like)
 
 
 def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:
