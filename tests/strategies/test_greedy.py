@@ -288,15 +288,13 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps):
 
 @pytest.mark.parametrize(("ahead", "around"), [(1, 9), (7, 9), (64, 1)])
 @pytest.mark.parametrize("cached", [0, 1 << 20])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, around, cached, threads):
+def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, around, cached):
     pool, val = pair(n=400, m=30, t=300, c=5)
     labels = labels_of(pool, val)
     expected = plain(labels, 120).picks.tolist()
     monkeypatch.setattr(greedy, "_AHEAD", ahead)
     monkeypatch.setattr(greedy, "_AROUND", around)
     monkeypatch.setattr(greedy, "_CACHED", cached)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     kept = []
     add = drawspace.Survey.add_while_best
 
@@ -483,9 +481,10 @@ def test_arrays_and_tensors_of_any_float_type_agree():
     assert len(choose(pool.astype(np.float16), val.astype(np.float16), 20)) == 20
 
 
-@pytest.mark.parametrize("few", [0, 900])
-def test_threads_change_nothing_and_are_given_back(monkeypatch, few):
+@pytest.mark.parametrize(("few", "cached"), [(0, 0), (900, 0), (900, 1 << 20)])
+def test_threads_change_nothing_and_are_given_back(monkeypatch, few, cached):
     monkeypatch.setattr(greedy, "FEW", few)
+    monkeypatch.setattr(greedy, "_CACHED", cached)
     monkeypatch.setattr(greedy, "_SURVEYS", 0)
     pool, val = pair(n=900, m=30, t=30, c=8)
     threads = torch.get_num_threads()

@@ -48,7 +48,6 @@ as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖S^½ D Eᵀ M^-½‖ ≤ �
 The code writes E, S, W, M, H, K and R as here, for n labels at once where there is an axis n.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -107,8 +106,7 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     m, t, c = val.shape
     S = torch.zeros(t, t, dtype=torch.float64, device=val.device)
     for part in _parts(m, t * c // 4, val):  # a larger product is faster
-        whole = _centred(val[part])[0]  # [l c t]: they sum to zero over c, so one of c can go
-        rows = (whole[:, 1:] - whole[:, :1] / (1 + math.sqrt(c))).view(-1, t)
+        rows = _centred(val[part])[0].view(-1, t)
         for axis in range(0, t, _AXES):  # the other half is the same
             some = slice(axis, axis + _AXES)
             S[some, axis:] += rows[:, some].T @ rows[:, axis:]
