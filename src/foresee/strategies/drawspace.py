@@ -195,7 +195,7 @@ class Labels:
         """What this label changes, given a batch."""
         E = self.E[which][0].to(self._S)  # [k t]
         EW = known.times(E)  # [k t]
-        M = self.M_at_first.to(E) - E @ E.T + EW @ E.T  # [k k]
+        M = self.M_at_first.to(E) - (E - EW) @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
         K = torch.linalg.solve_triangular(L, EW, upper=False)  # Kᵀ [k t]
         KS = K @ self._S  # [k t]
@@ -341,7 +341,7 @@ class Survey:
 
 def _factors(changes: Sequence[Change], like: Tensor) -> Float[Tensor, "t f"]:
     """K of all changes and then Z of all, side by side [t 2·s·k]."""
-    return torch.cat([c.K for c in changes] + [c.Z for c in changes], 1).to(like)
+    return torch.cat([c.K.T for c in changes] + [c.Z.T for c in changes]).to(like).T
 
 
 def _identity(like: Float[Tensor, "r t"]) -> Float[Tensor, "t t"]:
