@@ -105,11 +105,11 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     """S, in float64."""
     m, t, c = val.shape
     S = torch.zeros(t, t, dtype=torch.float64, device=val.device)
-    for part in _parts(m, t * c // 4, val):  # a larger product is faster
-        rows = _centred(val[part])[0].view(-1, t)
+    for part in _parts(m, t * c, val):
+        deviations = _centred(val[part])[0].view(-1, t)
         for axis in range(0, t, _AXES):  # the other half is the same
             some = slice(axis, axis + _AXES)
-            S[some, axis:] += rows[:, some].T @ rows[:, axis:]
+            S[some, axis:] += deviations[:, some].T @ deviations[:, axis:]
     return (S.triu() + S.triu(1).T) / (t * m)
 
 
