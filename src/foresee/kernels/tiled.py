@@ -250,12 +250,17 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
     """Map on threads that use one core each and take the next item when they are done."""
     results: dict[int, Y] = {}
     todo = iter(list(enumerate(items)))
+
+    def work_off() -> None:
+        for position, item in todo:
+            results[position] = work(item)
+
     with full_precision():
         if workers == 1:
-            _work_off(todo, work, results)
+            work_off()
         else:
             threads = one_core_each(workers)
-            running = [threads.submit(_work_off, todo, work, results) for _ in range(workers)]
+            running = [threads.submit(work_off) for _ in range(workers)]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
@@ -265,11 +270,6 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
             for done in running:
                 done.result()
     return [results[position] for position in range(len(items))]
-
-
-def _work_off(todo: Iterator[tuple[int, X]], work: Callable[[X], Y], results: dict[int, Y]) -> None:
-    for position, item in todo:
-        results[position] = work(item)
 
 
 @functools.cache
