@@ -249,18 +249,14 @@ def _score_tile(
 def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> list[Y]:
     """Map on threads that use one core each and take the next item when they are done."""
     results: dict[int, Y] = {}
+    keep = results.__setitem__  # no argument that a check reads while another thread writes
     todo = iter(list(enumerate(items)))
-
-    def work_off() -> None:
-        for position, item in todo:
-            results[position] = work(item)
-
     with full_precision():
         if workers == 1:
-            work_off()
+            _work_off(todo, work, keep)
         else:
             threads = one_core_each(workers)
-            running = [threads.submit(work_off) for _ in range(workers)]
+            running = [threads.submit(_work_off, todo, work, keep) for _ in range(workers)]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
@@ -270,6 +266,13 @@ def _on_threads(work: Callable[[X], Y], items: Sequence[X], workers: int) -> lis
             for done in running:
                 done.result()
     return [results[position] for position in range(len(items))]
+
+
+def _work_off(
+    todo: Iterator[tuple[int, X]], work: Callable[[X], Y], keep: Callable[[int, Y], None]
+) -> None:
+    for position, item in todo:
+        keep(position, work(item))
 
 
 @functools.cache
