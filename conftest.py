@@ -9,8 +9,12 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # on the CPU; triton looks when it is first imported
 # Doctests are looked for in every module, and these cannot be imported without their packages.
-needed = {"triton": "kernels/triton.py", "skactiveml": "interop/skactiveml.py"}
-collect_ignore = [f"src/foresee/{file}" for name, file in needed.items() if not find_spec(name)]
+needed = {
+    "kernels/triton.py": "triton",
+    "kernels/step.py": "triton",
+    "interop/skactiveml.py": "skactiveml",
+}
+collect_ignore = [f"src/foresee/{file}" for file, name in needed.items() if not find_spec(name)]
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from foresee import networks, training
+from foresee import bfloat16, networks, training
 from foresee.errors import InputError
 from foresee.networks import Standardise, mlp
 from foresee.recipe import Recipe
@@ -224,18 +224,55 @@ def test_coarse_copies_are_what_autocast_would_make(monkeypatch):
         body.insert(2, nn.BatchNorm1d(64))
         return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), *body)
 
-    copied = fit_all([request(0, network, precision="bfloat16")])[0].model
-    assert {p.dtype for p in copied.parameters()} == {torch.float32}
-    monkeypatch.setattr(training, "_bfloat16_copies", lambda model: {})
-    usual = fit_all([request(0, network, precision="bfloat16")])[0].model
-    assert torch.equal(bits(copied), bits(usual))
+    kinds = [{"optimiser": name, "precision": "bfloat16"} for name in ("adam", "sgd")]
+    copied = [fit_all([request(0, network, **kind)])[0].model for kind in kinds]
+    assert {p.dtype for model in copied for p in model.parameters()} == {torch.float32}
+    monkeypatch.setattr(bfloat16, "copies", lambda model: {})
+    usual = [fit_all([request(0, network, **kind)])[0].model for kind in kinds]
+    assert torch.equal(bits(copied[0]), bits(usual[0]))
+    # Our kernel updates the weights in float32, torch's in float64, and both round.
+    torch.testing.assert_close(bits(copied[1]), bits(usual[1]), rtol=0.01, atol=1e-3)
+
+
+RELU, HALVE = nn.ReLU(), nn.MaxPool2d(2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "joined"),
+    [
+        ([nn.Conv2d(3, 4, 3), RELU, HALVE], 3),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.MaxPool2d((2, 2), padding=0)], 3),
+        ([nn.Conv2d(3, 4, 3), RELU], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, RELU], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.AvgPool2d(2)], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.MaxPool2d(3)], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.MaxPool2d(2, stride=1)], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.MaxPool2d(2, padding=1)], 2),
+        ([nn.Conv2d(3, 4, 3), RELU, nn.MaxPool2d(2, ceil_mode=True)], 2),
+        ([nn.Conv2d(3, 4, 3), HALVE, RELU], 1),
+        ([nn.Conv2d(3, 4, 3)], 1),
+        ([nn.Conv2d(3, 4, 3, padding="same"), RELU], 1),
+        ([nn.Conv2d(3, 4, 3, padding_mode="circular"), RELU], 1),
+        ([nn.Linear(3, 4), RELU, HALVE], 1),
+    ],
+)
+def test_only_what_the_kernels_know_is_joined(layers, joined):
+    assert bfloat16._joined(layers) == joined
+
+
+@pytest.mark.parametrize(("place", "joined"), [(0, 1), (1, 1), (2, 2)])
+def test_layers_with_hooks_are_not_joined(place, joined):
+    layers = [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)]
+    layers[place].register_forward_hook(print)
+    assert bfloat16._joined(layers) == joined
 
 
 @needs_gpu
+@pytest.mark.parametrize("pooling", [[], [HALVE]])
 @pytest.mark.parametrize("form", [{}, {"stride": 2, "padding": (1, 0)}, {"groups": 2}])
-def test_a_convolution_with_its_relu_is_no_less_exact_than_one_after_the_other(form):
+def test_layers_joined_are_no_less_exact_than_one_after_the_other(form, pooling):
     generator = torch.Generator().manual_seed(0)
-    layer = nn.Sequential(nn.Conv2d(8, 16, 3, **form), nn.ReLU())
+    layer = nn.Sequential(nn.Conv2d(8, 16, 3, **form), nn.ReLU(), *pooling)
     x = torch.randn(32, 8, 10, 10, generator=generator)
     layer.cuda().to(memory_format=torch.channels_last)
 
@@ -247,7 +284,7 @@ def test_a_convolution_with_its_relu_is_no_less_exact_than_one_after_the_other(f
         return [value.detach().double() for value in found]
 
     def joined(model, inputs):
-        return training._forward(model, dict(model.named_parameters()), inputs)
+        return bfloat16.forward(model, dict(model.named_parameters()), inputs)
 
     def plain(model, inputs):
         return model(inputs)

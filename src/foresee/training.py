@@ -10,8 +10,15 @@ import math
 import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +27,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
-from foresee import arrays, seeding
+from foresee import arrays, bfloat16, seeding
 from foresee.errors import InputError
 from foresee.networks import Standardise
 from foresee.recipe import Recipe
@@ -34,7 +40,6 @@ _HEALTH = 2000  # training points on which health is measured, at most
 _LEARNT = 0.05  # of what the frequencies of the classes leave to learn: less is a plateau
 _AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 T = TypeVar("T")
 
@@ -282,7 +287,7 @@ def _passes(
     ``weights`` stand in for the model's own of their names.
     """
     leaves = [weights.get(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    forward = partial(_forward, model, weights) if weights else model
+    forward = partial(bfloat16.forward, model, weights) if weights else model
 
     def compute(inputs: Tensor, labels: Tensor) -> Tensor:
         for leaf in leaves:
@@ -310,7 +315,8 @@ def _stepped(
     batches: Iterator[Tensor],
 ) -> Iterator[Callable[[], float]]:
     """Do one iteration after another and yield what reads its loss."""
-    optimiser, compute = optimiser_of(model, recipe), _passes(model, recipe, like, {})
+    optimiser = optimiser_of(model.parameters(), recipe)
+    compute = _passes(model, recipe, like, {})
     for iteration in range(recipe.iterations):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, iteration)
@@ -338,7 +344,7 @@ def _recorded(
     rate = torch.zeros((), device=like.device)
     rows = torch.zeros(_AHEAD, min(recipe.batch, len(y)), dtype=torch.long, device=like.device)
     done = torch.zeros(1, dtype=torch.long, device=like.device)
-    turned = _channels_last(model) if recipe.precision == "bfloat16" else []
+    turned = bfloat16.channels_last(model) if recipe.precision == "bfloat16" else []
     weights = _Weights(model, recipe, rate)
     compute = _passes(model, recipe, like, weights.coarse)
 
@@ -405,130 +411,45 @@ class _Weights:
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, rate: Tensor) -> None:
-        self.optimiser = optimiser_of(model, recipe, rate)
-        self.coarse = _bfloat16_copies(model) if recipe.precision == "bfloat16" else {}
+        self.coarse = bfloat16.copies(model) if recipe.precision == "bfloat16" else {}
         self._fine: list[Tensor] = [model.get_parameter(name) for name in self.coarse]
-        self._grads = [torch.zeros_like(parameter) for parameter in self._fine]
-        for parameter, gradient in zip(self._fine, self._grads, strict=True):
-            parameter.grad = gradient
+        self._kernels = bfloat16.kernels(rate.device) if recipe.optimiser == "sgd" else None
+        self._rates = (rate, recipe.momentum, recipe.weight_decay)
+        self._velocities = [torch.zeros_like(weight) for weight in self._fine if self._kernels]
+        known = {id(weight) for weight in self._fine if self._kernels}
+        others = [p for p in model.parameters() if id(p) not in known]
+        self._optimiser = optimiser_of(others, recipe, rate) if others else None
+        if not self._kernels:
+            for weight in self._fine:
+                weight.grad = torch.zeros_like(weight)
 
     def update(self) -> None:
         """Update the weights by the gradients of the passes."""
-        if self.coarse:
-            coarse: list[Any] = [weight.grad for weight in self.coarse.values()]
-            torch._foreach_copy_(self._grads, coarse)
-        self.optimiser.step()
-        self._copy()
+        gradients: list[Any] = [weight.grad for weight in self.coarse.values()]
+        if self._kernels:
+            parts = (self._fine, self._velocities, gradients, self.coarse.values())
+            for weight in zip(*parts, strict=True):
+                self._kernels.sgd(*weight, *self._rates)
+        elif self.coarse:
+            fine: list[Any] = [weight.grad for weight in self._fine]
+            torch._foreach_copy_(fine, gradients)
+        if self._optimiser:
+            self._optimiser.step()
+        if not self._kernels:
+            self._copy()
 
     def reset(self) -> None:
         """Forget all updates, after the weights were given their old values."""
-        for state in self.optimiser.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+        states = self._optimiser.state.values() if self._optimiser else []
+        kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        for value in (*kept, *self._velocities):
+            value.zero_()
         self._copy()
 
     @torch.no_grad()
     def _copy(self) -> None:
         if self.coarse:
             torch._foreach_copy_(list(self.coarse.values()), self._fine)
-
-
-def _forward(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Run a model on other weights; in a sequence, a convolution with the ReLU that follows it."""
-    if type(model) is not nn.Sequential or _hooked(model):
-        outputs: Tensor = functional_call(model, weights, (x,))
-        return outputs
-    joined = False
-    layer: Any
-    afters: list[Any] = [*list(model)[1:], None]
-    # Not named_children(), which leaves out what comes again.
-    for (name, layer), after in zip(model._modules.items(), afters, strict=True):
-        own = {
-            key.removeprefix(f"{name}."): weight
-            for key, weight in weights.items()
-            if key.startswith(f"{name}.")
-        }
-        if joined:
-            joined = False
-        elif own.keys() >= {"weight", "bias"} and _joins(layer, after):
-            weight, bias = own["weight"], own["bias"]
-            form = (layer.stride, layer.padding, layer.dilation, layer.groups)
-            x = _ConvolutionReLU.apply(x.to(weight), weight, bias, *form)  # type: ignore[no-untyped-call]
-            joined = True
-        else:
-            x = functional_call(layer, own, (x,))
-    return x
-
-
-def _joins(layer: Any, after: Any) -> bool:
-    """Tell whether cuDNN can run a layer and the one after it at once, unseen by any hook."""
-    return (
-        type(layer) is nn.Conv2d
-        and type(after) is nn.ReLU
-        and layer.padding_mode == "zeros"
-        and not isinstance(layer.padding, str)
-        and not _hooked(layer)
-        and not _hooked(after)
-    )
-
-
-def _hooked(module: nn.Module) -> bool:
-    return any(vars(module)[kind] for kind in _HOOKS)
-
-
-class _ConvolutionReLU(torch.autograd.Function):
-    """A convolution, its bias and a ReLU in one kernel; apart, each would pass over its results."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        groups: int,
-    ) -> Tensor:
-        x = x.contiguous(memory_format=torch.channels_last)
-        y = torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, groups)
-        ctx.save_for_backward(x, weight, y)
-        ctx.form = (stride, padding, dilation, False, (0, 0), groups)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        x, weight, y = ctx.saved_tensors
-        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
-        sizes = [len(weight)]
-        of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
-            gradient, x, weight, sizes, *ctx.form, ctx.needs_input_grad[:3]
-        )
-        return of_x, of_weight, of_bias, None, None, None, None
-
-
-def _bfloat16_copies(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the weights, by name, that nothing but layers uses which autocast runs coarsely."""
-    layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    return {
-        name: p.detach().to(torch.bfloat16).requires_grad_()
-        for name, p in model.named_parameters()
-        if type(model.get_submodule(name.rpartition(".")[0])) in layers
-        and name.rpartition(".")[2] in ("weight", "bias")
-        and p.requires_grad
-        and p.dtype is torch.float32
-        and uses[id(p)] == 1
-    }
-
-
-def _channels_last(model: nn.Module) -> list[nn.Parameter]:
-    """Lay out the weights of convolutions as a GPU's fast kernels read them; tell which changed."""
-    changed = [p for p in model.parameters() if p.ndim == 4 and p.is_contiguous()]
-    for parameter in changed:
-        parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    return changed
 
 
 def _capture(
@@ -649,7 +570,7 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
 
 
 def optimiser_of(
-    model: nn.Module, recipe: Recipe, rate: Tensor | None = None
+    parameters: Iterable[nn.Parameter], recipe: Recipe, rate: Tensor | None = None
 ) -> torch.optim.Optimizer:
     """The recipe's optimiser; on a GPU one that can be recorded, whose rate lies there."""
     options: dict[str, Any] = {
@@ -658,9 +579,9 @@ def optimiser_of(
         "fused": rate is not None,
     }
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=recipe.momentum, **options)
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, **options)
     betas = (recipe.momentum, 0.999)
-    return torch.optim.Adam(model.parameters(), betas=betas, capturable=rate is not None, **options)
+    return torch.optim.Adam(parameters, betas=betas, capturable=rate is not None, **options)
 
 
 def _batches(

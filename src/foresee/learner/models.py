@@ -263,7 +263,7 @@ def _trained_by_name(
     """Train a network that reads columns by name, or returns its logits among other things."""
     like, columns = weight_of(model), arrays.rows("inputs", rows)
     y = class_numbers(labels, torch.empty(len(columns), 1))
-    optimiser = optimiser_of(model, recipe)
+    optimiser = optimiser_of(model.parameters(), recipe)
     with seeded(like.device, seeding.number(rng)):
         model.train()
         for iteration in range(recipe.iterations):
