@@ -294,7 +294,8 @@ def test_layers_joined_are_no_less_exact_than_one_after_the_other(form, pooling)
     ours = gradients(joined, copy.deepcopy(layer).bfloat16(), torch.bfloat16)
     for want, usual, got in zip(exact, coarse, ours, strict=True):
         assert (got - want).norm() <= 1.2 * (usual - want).norm()
-        assert (got - want).norm() < 0.02 * want.norm()
+        # Rounding makes another pixel the largest of its window, now and then.
+        assert (got - want).norm() < (0.05 if pooling else 0.02) * want.norm()
 
 
 @needs_gpu

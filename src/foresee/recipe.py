@@ -22,8 +22,8 @@ class Recipe:
         decay: see there.
         weight_decay: of all weights.
         momentum: β₁ for Adam.
-        precision: in "bfloat16" only the passes through the network are; the weights, the loss and
-            the updates keep the network's own precision.
+        precision: in "bfloat16" only the passes through the network are, in experiments those of
+            its predictions too; the weights, the loss and the updates keep the network's own.
 
     >>> Recipe(iterations=1000, optimiser="adam", learning_rate=1e-3).batch
     64

@@ -127,6 +127,13 @@ def test_images_of_bytes_give_the_draws_of_their_floats(sampler, convolutions):
 NETWORK = DropoutNetwork("mlp", 10, 8, (0.3,), (0.4,), Recipe(20, batch=16), draws=4)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_predictions_have_the_precision_of_the_recipe(precision):
+    x, y = torch.zeros(16, 1, 8, 8, dtype=torch.uint8), np.arange(16) % 10
+    sampler = replace(NETWORK, recipe=Recipe(2, precision=precision))
+    assert sampler(x, y, np.random.default_rng(0)).draws.precision == precision
+
+
 def labelled():
     x, y = load_digits(return_X_y=True)
     return torch.from_numpy(x[:50].astype(np.uint8) * 15).view(-1, 1, 8, 8), y[:50]

@@ -81,7 +81,7 @@ def run(
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, …")] = "cpu",
     precision: Annotated[
         Precision | None,
-        typer.Option(help="Of the passes through a network that is trained. [default: float32]"),
+        typer.Option(help="Of the passes through the network. [default: float32]"),
     ] = None,
     loss: Annotated[Path | None, typer.Option(metavar=FILE, help=LOSS_HELP)] = None,
     splits: Annotated[

@@ -86,7 +86,12 @@ class DropoutNetwork:
             training = replace(again, seconds=training.seconds + again.seconds)
         batch = GPU_BATCH if self.device.startswith("cuda") else BATCH
         drawn = mc_dropout(
-            training.model, self.draws, seeding.number(masks), classes=self.classes, batch=batch
+            training.model,
+            self.draws,
+            seeding.number(masks),
+            classes=self.classes,
+            batch=batch,
+            precision=self.recipe.precision,
         )
         return Fitted(training, drawn, drawn, restarted=restarted)
 
