@@ -336,6 +336,36 @@ def test_a_model_that_looks_at_numbers_is_refused_on_a_gpu_and_ends_alone():
 
 
 @needs_gpu
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_layer_that_no_output_depends_on_is_left_alone(optimiser, fused, monkeypatch):
+    class Idle(nn.Linear):
+        def __init__(self):
+            super().__init__(3072, 10)
+            self.idle = nn.Linear(4, 4)
+
+    def network(_):
+        torch.manual_seed(0)
+        return nn.Sequential(Standardise([0.5] * 3, [0.25] * 3), nn.Flatten(), Idle())
+
+    if not fused:
+        monkeypatch.setattr(bfloat16, "kernels", lambda device: None)
+    with torch.random.fork_rng():
+        wanted = request(0, network, precision="bfloat16", weight_decay=0.0, optimiser=optimiser)
+        before = wanted.model[2].idle.weight.clone()
+        (outcome,) = fit_all([wanted])
+    assert torch.equal(outcome.model[2].idle.weight, before)
+
+
+@needs_gpu
+def test_without_triton_layers_run_one_by_one_and_train_much_the_same(monkeypatch):
+    (fused,) = fit_all([request(0, precision="bfloat16")])
+    monkeypatch.setattr(bfloat16, "kernels", lambda device: None)
+    (plain,) = fit_all([request(0, precision="bfloat16")])
+    assert plain.loss == pytest.approx(fused.loss, rel=0.02)
+
+
+@needs_gpu
 def test_a_gpu_leaves_no_trace():
     state = torch.cuda.get_rng_state()
     wanted = request(0, precision="bfloat16")

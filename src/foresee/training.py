@@ -425,14 +425,15 @@ class _Weights:
 
     def update(self) -> None:
         """Update the weights by the gradients of the passes."""
-        gradients: list[Any] = [weight.grad for weight in self.coarse.values()]
+        coarse: list[Any] = list(self.coarse.values())
+        fine: list[Any] = self._fine
+        used = [i for i, weight in enumerate(coarse) if weight.grad is not None]
         if self._kernels:
-            parts = (self._fine, self._velocities, gradients, self.coarse.values())
-            for weight in zip(*parts, strict=True):
-                self._kernels.sgd(*weight, *self._rates)
-        elif self.coarse:
-            fine: list[Any] = [weight.grad for weight in self._fine]
-            torch._foreach_copy_(fine, gradients)
+            for i in used:
+                own = (fine[i], self._velocities[i], coarse[i].grad, coarse[i])
+                self._kernels.sgd(*own, *self._rates)
+        elif used:
+            torch._foreach_copy_([fine[i].grad for i in used], [coarse[i].grad for i in used])
         if self._optimiser:
             self._optimiser.step()
         if not self._kernels:
