@@ -68,9 +68,8 @@ TAKEN = -1.0
 _MARGIN = 1.001  # more than the rounding of a score in float32
 _SAME = 1.00001  # what one label may score by two products
 _AXES = 128  # of the draws, whose products with all later ones are computed at once
-_PARTS = 20  # of the targets, whose products float32 can add up
+_PARTS = 20  # of the targets, whose products are added up before float64 takes their sum
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
-_FEW = 64  # labels that are scored at once
 _COARSE = 1e-2  # noise from which float32 is enough for K
 
 
@@ -205,7 +204,7 @@ class Labels:
         EW = known.times(E)  # [k t]
         M = self.M_at_first.to(E) - (E - EW) @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
-        # As EW has its rows in memory one after the other, so has Kᵀ: faster to read, again and again.
+        # From the right: Kᵀ has its rows side by side, as EW has, which later products read faster.
         K = torch.linalg.solve_triangular(L.T, EW.T, upper=True, left=False)  # [t k]
         KS = K.T @ self._S  # [k t]
         Z = known.times(KS) - (KS @ K / 2) @ K.T  # [k t]
@@ -304,10 +303,11 @@ class Survey:
             rivals._follow(theirs[..., step - 1 : step, :])
             if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
                 kept = step
-                labels.map(lambda part: self._follow(shared[part, ..., :kept, :], part), n)
                 break
-        else:
+        if kept == s:
             self.H, self.M = after.H, after.M
+        else:
+            labels.map(lambda part: self._follow(shared[part, ..., :kept, :], part), n)
         self.taken.index_fill_(0, picks[:kept], True)
         return kept
 
@@ -327,11 +327,10 @@ class Survey:
         return torch.where(room > 0, most, torch.inf)
 
     def _follow(self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)) -> None:
-        factors = shared.flatten(3)  # [l k 2 s·k]: X and Y
-        products = factors[:, :, 0] @ factors.flatten(1, 2).mT  # [l k 2·k]
-        squares, half = products.view(*products.shape[:2], -1, 2).unbind(3)  # [l k k] both
-        self.M[part].sub_(squares)
-        self.H[part].sub_(half + half.mT)
+        X, Y = (factor.flatten(2) for factor in shared.unbind(2))  # [l k s·k] both
+        half = X @ Y.mT  # [l k k]
+        self.H[part] -= half + half.mT
+        self.M[part] -= X @ X.mT
 
     def least(self) -> Float[Tensor, "n"]:
         """tr(R H): the scores or, where R is old, less."""
@@ -344,13 +343,15 @@ class Survey:
         """
         scores = self.least()
         which: Tensor | slice = slice(None)
-        if not scores.is_cuda and len(scores) > _FEW:  # else to invert all is faster than to ask
+        if not scores.is_cuda:  # where to invert all is faster than to wait for an answer
             room = 1 - self.M.shape[1] + _trace(self.R, self.M)  # 1 − g [n]
-            most = _MARGIN * scores / room.clamp_max(1)
-            reach = (room <= 0) | (most >= (scores.max() if bound is None else bound))
+            bound = scores.max() if bound is None else bound
+            reach = _MARGIN * scores >= bound * room.clamp_max(
+                1
+            )  # also true where there is no room
             which = (reach & ~self.taken).nonzero()[:, 0]
-        self.R[which] = _inverse(self.M[which])
-        scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
+        R = self.R[which] = _inverse(self.M[which])
+        scores[which] = _trace(R, self.H[which]).clamp_min_(0)
         return scores.masked_fill_(self.taken, TAKEN)
 
 

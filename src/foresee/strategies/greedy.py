@@ -202,7 +202,7 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
 
 
 def _apart(runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
-    """The same on threads of one core each: torch's own wait for each other after every product."""
+    """The same on a thread of one core: torch's own wait for each other after every product."""
     while (run := tiled.one_core_each(1).submit(next, runs, None).result()) is not None:
         yield run  # Ctrl-C waits for one run
 
