@@ -346,9 +346,7 @@ class Survey:
         if not scores.is_cuda:  # where to invert all is faster than to wait for an answer
             room = 1 - self.M.shape[1] + _trace(self.R, self.M)  # 1 − g [n]
             bound = scores.max() if bound is None else bound
-            reach = _MARGIN * scores >= bound * room.clamp_max(
-                1
-            )  # also true where there is no room
+            reach = _MARGIN * scores >= bound * room.clamp_max(1)  # true also without room
             which = (reach & ~self.taken).nonzero()[:, 0]
         R = self.R[which] = _inverse(self.M[which])
         scores[which] = _trace(R, self.H[which]).clamp_min_(0)
