@@ -196,6 +196,7 @@ class Labels:
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
         """Work on slices of n labels, each of few enough to stay in the cache."""
         parts = _parts(n, self.E[0].numel(), self.E)
+        work = torch.inference_mode()(work)  # a choice that threads do not share
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
     def change(self, which: Int[Tensor, "1"], known: Known) -> Change:

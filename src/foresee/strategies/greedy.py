@@ -182,6 +182,7 @@ def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tenso
         return ((E @ S.to(E)) * E).sum((1, 2))
 
 
+@torch.inference_mode()  # small products start sooner
 def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) -> NDArray[np.int64]:
     """Pick ``size`` labels, of which the first may be given."""
     n, k, t = labels.E.shape
@@ -203,7 +204,8 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
 
 def _apart(runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
     """The same on a thread of one core: torch's own wait for each other after every product."""
-    while (run := tiled.one_core_each(1).submit(next, runs, None).result()) is not None:
+    one_run = torch.inference_mode()(next)
+    while (run := tiled.one_core_each(1).submit(one_run, runs, None).result()) is not None:
         yield run  # Ctrl-C waits for one run
 
 
