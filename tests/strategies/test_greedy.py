@@ -102,6 +102,20 @@ def test_a_reflection_drops_a_row_and_keeps_all_products(c):
     torch.testing.assert_close(less.mT @ less, whole.mT @ whole)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_targets_in_many_pieces_are_all_summed(dtype, monkeypatch):
+    monkeypatch.setattr(drawspace, "_CHUNK", 1)
+    monkeypatch.setattr(drawspace, "_AXES", 5)
+    val = torch.tensor(pair(m=2 * drawspace._PARTS + 3)[1], dtype=dtype)
+    deviations = val.double() - val.double().mean(1, keepdim=True)  # [m t c]
+    m, t = val.shape[:2]
+    expected = torch.einsum("jtc,juc->tu", deviations, deviations) / (t * m)
+    rtol = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(
+        drawspace.target_gram(val), expected, rtol=0, atol=rtol * float(expected.max())
+    )
+
+
 def labels_of(pool, val, noise=NOISE, dtype=torch.float64):
     pool, val = (torch.tensor(x, dtype=dtype) for x in (pool, val))
     return drawspace.Labels(drawspace.reflected(pool), drawspace.target_gram(val), noise)

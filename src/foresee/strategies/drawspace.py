@@ -48,7 +48,7 @@ as W = W₁ + D with 0 ⪯ D ⪯ W₀ − W₁ and ‖S^½ D Eᵀ M^-½‖ ≤ �
 The code writes E, S, W, M, H, K and R as here, for n labels at once where there is an axis n.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -58,7 +58,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from foresee.kernels.elementwise import TINY
-from foresee.strategies.candidates import at_once
+from foresee.strategies.candidates import at_once, gathered
 
 X = TypeVar("X")
 
@@ -68,6 +68,7 @@ TAKEN = -1.0
 _MARGIN = 1.001  # more than the rounding of a score in float32
 _SAME = 1.00001  # what one label may score by two products
 _AXES = 128  # of the draws, whose products with all later ones are computed at once
+_PARTS = 20  # of the targets, whose products are added up before float64 takes their sum
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 _COARSE = 1e-2  # noise from which float32 is enough for K
 
@@ -83,13 +84,15 @@ def explained(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n c t"]:
 
 def reflected(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n k t"]:
     """E without the row that a reflection leaves zero; each point has a reflection of its own."""
+    return gathered(reflections(probs), len(probs))
+
+
+def reflections(probs: Float[Tensor, "n t c"]) -> Iterator[Float[Tensor, "l k t"]]:
+    """The same, as many labels at once as stay in the cache."""
     n, t, c = probs.shape
-    E = probs.new_empty(n, c - 1, t)
     for part in _parts(n, t * c, probs):
-        whole, root = _explained(probs[part])
-        share = root[:, 1:] / (1 + root[:, :1])
-        torch.addcmul(whole[:, 1:], share, whole[:, :1], value=-1, out=E[part])
-    return E
+        E, root = _explained(probs[part])
+        yield torch.addcmul(E[:, 1:], root[:, 1:] / (1 + root[:, :1]), E[:, :1], value=-1)
 
 
 def _explained(
@@ -105,12 +108,16 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     """S, in float64."""
     m, t, c = val.shape
     S = torch.zeros(t, t, dtype=torch.float64, device=val.device)
-    for part in _parts(m, t * c, val):
-        deviations = _centred(val[part])[0].view(-1, t)
-        for axis in range(0, t, _AXES):  # the other half is the same
-            some = slice(axis, axis + _AXES)
-            S[some, axis:] += deviations[:, some].T @ deviations[:, axis:]
-    return (S.triu() + S.triu(1).T) / (t * m)
+    parts = _parts(m, t * c, val)
+    for first in range(0, len(parts), _PARTS):
+        sums = val.new_zeros(t, t)
+        for part in parts[first : first + _PARTS]:
+            deviations = _centred(val[part])[0].view(-1, t)
+            for axis in range(0, t, _AXES):  # the other half is the same
+                some = slice(axis, axis + _AXES)
+                sums[some, axis:].addmm_(deviations[:, some].T, deviations[:, axis:])
+        S += sums
+    return (S.triu() + S.triu(1).T).div_(t * m)
 
 
 def _centred(
@@ -189,6 +196,7 @@ class Labels:
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
         """Work on slices of n labels, each of few enough to stay in the cache."""
         parts = _parts(n, self.E[0].numel(), self.E)
+        work = torch.inference_mode()(work)  # a choice that threads do not share
         return list(self.executor.map(work, parts) if self.executor else map(work, parts))
 
     def change(self, which: Int[Tensor, "1"], known: Known) -> Change:
@@ -197,10 +205,11 @@ class Labels:
         EW = known.times(E)  # [k t]
         M = self.M_at_first.to(E) - (E - EW) @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
-        K = torch.linalg.solve_triangular(L, EW, upper=False)  # Kᵀ [k t]
-        KS = K @ self._S  # [k t]
-        Z = known.times(KS) - (KS @ K.T / 2) @ K  # [k t]
-        return Change(K.T, Z.T)
+        # From the right: Kᵀ has its rows side by side, as EW has, which later products read faster.
+        K = torch.linalg.solve_triangular(L.T, EW.T, upper=True, left=False)  # [t k]
+        KS = K.T @ self._S  # [k t]
+        Z = known.times(KS) - (KS @ K / 2) @ K.T  # [k t]
+        return Change(K, Z.T)
 
     def survey(
         self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
@@ -219,7 +228,8 @@ class Labels:
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n k k"]:
         """E A Eᵀ, A symmetric: with U + Uᵀ = A a triangle has half of the products."""
         k, t = self.E.shape[1:]
-        U = (A.triu() - A.diag().diag() / 2).to(self.E)
+        U = A.to(self.E).triu()
+        U.diagonal().div_(2)
 
         def product(part: slice) -> Tensor:
             E = self.E[part]  # [l k t]
@@ -278,10 +288,12 @@ class Survey:
         factors = _factors(changes, self.E)
         (n, k, t), s = self.E.shape, len(changes)
         shared, most = self.E.new_empty(n, k, 2, s, k), self.E.new_empty(n, s)
+        after = self.some(slice(None))
 
         def look(part: slice) -> None:
             torch.mm(self.E[part].view(-1, t), factors, out=shared[part].view(-1, 2 * s * k))
             most[part] = self._most(shared[part], part)
+            after._follow(shared[part], part)  # while they are in the cache
 
         labels.map(look, n)
         outside = (~self.taken).index_fill(0, block, False)
@@ -293,7 +305,10 @@ class Survey:
             if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
                 kept = step
                 break
-        labels.map(lambda part: self._follow(shared[part, ..., :kept, :], part), n)
+        if kept == s:
+            self.H, self.M = after.H, after.M
+        else:
+            labels.map(lambda part: self._follow(shared[part, ..., :kept, :], part), n)
         self.taken.index_fill_(0, picks[:kept], True)
         return kept
 
@@ -331,11 +346,11 @@ class Survey:
         which: Tensor | slice = slice(None)
         if not scores.is_cuda:  # where to invert all is faster than to wait for an answer
             room = 1 - self.M.shape[1] + _trace(self.R, self.M)  # 1 − g [n]
-            most = _MARGIN * scores / room.clamp_max(1)
-            reach = (room <= 0) | (most >= (scores.max() if bound is None else bound))
+            bound = scores.max() if bound is None else bound
+            reach = _MARGIN * scores >= bound * room.clamp_max(1)  # true also without room
             which = (reach & ~self.taken).nonzero()[:, 0]
-        self.R[which] = _inverse(self.M[which])
-        scores[which] = _trace(self.R[which], self.H[which]).clamp_min_(0)
+        R = self.R[which] = _inverse(self.M[which])
+        scores[which] = _trace(R, self.H[which]).clamp_min_(0)
         return scores.masked_fill_(self.taken, TAKEN)
 
 

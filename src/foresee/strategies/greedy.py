@@ -41,7 +41,7 @@ from foresee.strategies.candidates import (
     target_draws,
     with_draws,
 )
-from foresee.strategies.drawspace import Change, Labels, Survey, reflected, target_gram
+from foresee.strategies.drawspace import Change, Labels, Survey, reflected, reflections, target_gram
 from foresee.types import View
 
 # Candidates among which a run of picks is made.
@@ -138,7 +138,7 @@ class GreedyConditioning:
             for probs in pool_draws(view, order, val):
                 if probs.shape[2] > self.classes:
                     whole.append(_mebl(probs, S))
-                yield reflected(coarsened(probs, self.classes))
+                yield from reflections(coarsened(probs, self.classes))
 
         labels = Labels(gathered(rows(), len(order)), S, noise)
         first = torch.cat(whole).argmax(0, keepdim=True) if whole else None
@@ -182,10 +182,13 @@ def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tenso
         return ((E @ S.to(E)) * E).sum((1, 2))
 
 
+@torch.inference_mode()  # small products start sooner
 def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) -> NDArray[np.int64]:
     """Pick ``size`` labels, of which the first may be given."""
     n, k, t = labels.E.shape
     first = torch.zeros(0, dtype=torch.int64, device=labels.E.device) if first is None else first
+    if not labels.E.is_cuda and (threads := torch.get_num_threads()) > 1:
+        labels.executor = tiled.one_core_each(threads)
     survey = labels.survey()
     for pick in first[:, None]:
         survey.known.make_room(k)
@@ -195,15 +198,14 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
     few = labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t
     runs = (_follow_all if few else _pick_lazily)(labels, size - len(first), survey)
     if not labels.E.is_cuda:
-        runs = _apart(labels, runs)
+        runs = _apart(runs)
     return torch.cat([first, *runs]).cpu().numpy()
 
 
-def _apart(labels: Labels, runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
-    """The same on threads of one core each: torch's own wait for each other after every product."""
-    threads = torch.get_num_threads()
-    labels.executor = tiled.one_core_each(threads) if threads > 1 else None
-    while (run := tiled.one_core_each(1).submit(next, runs, None).result()) is not None:
+def _apart(runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
+    """The same on a thread of one core: torch's own wait for each other after every product."""
+    one_run = torch.inference_mode()(next)
+    while (run := tiled.one_core_each(1).submit(one_run, runs, None).result()) is not None:
         yield run  # Ctrl-C waits for one run
 
 
