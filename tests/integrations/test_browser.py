@@ -137,8 +137,8 @@ def test_a_grid_by_mouse_and_new_labels(browser, server):
         page.click("#mode")
         page.wait_for_selector(".tile img")
         names = [page.locator(".tile").nth(i).get_attribute("title") for i in range(3)]
-        for i in range(3):
-            page.locator(".tile").nth(i).click()
+        for name in names:
+            page.click(f'.tile[title="{name}"]')
         page.locator(".class", has_text="smudge").click()
         page.wait_for_selector("#status:has-text('3 items')")
         assert sorted(rows(server)) == sorted((name, "smudge", "Ann") for name in names)
@@ -158,6 +158,12 @@ def tap(page):
     return name, digit, "Ann"
 
 
+def boxes(page, selector):
+    """Where all of these lie at one moment: the page may draw them anew at any other."""
+    where = "found => found.map((element) => element.getBoundingClientRect().toJSON())"
+    return page.eval_on_selector_all(selector, where)
+
+
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
@@ -165,8 +171,7 @@ def test_a_phone(browser, server):
     with opened(browser, server, **PHONE) as page:
         tapped = [tap(page) for _ in range(4)]
         assert rows(server) == tapped
-        for button in page.locator("button:visible").all():  # as large as a finger, nearly
-            box = button.bounding_box()
+        for box in boxes(page, "button:visible"):  # as large as a finger, nearly
             assert min(box["width"], box["height"]) >= 36
         page.locator("#undo").tap()
         page.wait_for_selector(f'#caption span:text-is("{tapped[-1][0]}")')
@@ -184,14 +189,15 @@ def test_a_phone(browser, server):
         page.locator("#mode").tap()
         page.wait_for_selector(".tile img")
         page.set_viewport_size({"width": 390, "height": 300})  # too low for all of them
-        boxes = [tile.bounding_box() for tile in page.locator(".tile").all()]
-        tops = sorted({round(box["y"]) for box in boxes})
+        page.locator(".tile").nth(5).wait_for()
+        tiles = boxes(page, ".tile")
+        tops = sorted({round(tile["y"]) for tile in tiles})
         assert len(tops) > 1
-        assert min(b - a for a, b in pairwise(tops)) >= boxes[0]["height"]  # and none on another
+        assert min(b - a for a, b in pairwise(tops)) >= tiles[0]["height"]  # and none on another
         page.set_viewport_size(PHONE["viewport"])
         names = [page.locator(".tile").nth(i).get_attribute("title") for i in range(2)]
-        for i in range(2):
-            page.locator(".tile").nth(i).tap()
+        for name in names:  # not by place: guesses that arrive change it
+            page.tap(f'.tile[title="{name}"]')
         page.locator(".class").nth(0).tap()
         page.wait_for_selector("#status:has-text('2 items')")
         assert sorted(rows(server)[3:]) == sorted((name, "0", "Ann") for name in names)
