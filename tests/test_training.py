@@ -234,6 +234,14 @@ def test_coarse_copies_are_what_autocast_would_make(monkeypatch):
     torch.testing.assert_close(bits(copied[1]), bits(usual[1]), rtol=0.01, atol=1e-3)
 
 
+def test_weights_with_gaps_in_memory_are_left_to_autocast():
+    dense, gaps = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last), nn.Linear(4, 3)
+    gaps.weight = nn.Parameter(torch.zeros(3, 8)[:, :4])
+    found = bfloat16.copies(nn.Sequential(dense, gaps))
+    assert list(found) == ["0.weight", "0.bias", "1.bias"]
+    assert found["0.weight"].stride() == dense.weight.stride()
+
+
 RELU, HALVE = nn.ReLU(), nn.MaxPool2d(2)
 
 

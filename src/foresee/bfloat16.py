@@ -30,7 +30,10 @@ def kernels(device: torch.device) -> ModuleType | None:
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the weights, by name, that nothing but layers uses which autocast runs coarsely."""
+    """Copies of the weights, by name, that nothing but layers uses which autocast runs coarsely.
+
+    All lie as the weights do, without gaps, as the kernels count.
+    """
     layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     return {
@@ -40,6 +43,7 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
         and name.rpartition(".")[2] in ("weight", "bias")
         and p.requires_grad
         and p.dtype is torch.float32
+        and p.stride() == torch.empty_like(p, device="meta").stride()
         and uses[id(p)] == 1
     }
 

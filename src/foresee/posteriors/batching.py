@@ -63,8 +63,6 @@ def map_batches(
     autocast = torch.autocast(like.device.type, torch.bfloat16, enabled=coarse)
 
     def run(x: Batch) -> Tensor:
-        if coarse and like.is_cuda:  # as a GPU's fast convolutions read images
-            x = each(_channels_last, x)
         with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
             for each_model in models:
                 _refuse_unsteady(each_model, x)
@@ -103,10 +101,6 @@ def map_batches(
         out[start : start + size(x)] = part
         start += size(x)
     return out
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
