@@ -38,7 +38,7 @@ def test_pooling_loses_no_nan():
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("shape", [*SHAPES, (600, 4, 30, 30)])
+@pytest.mark.parametrize("shape", [*SHAPES, (600, 4, 30, 30), (40, 64, 8, 8)])
 def test_gradients_are_those_of_autograd(shape, pooled):
     y = pixels(*shape)
     bias = torch.zeros(shape[1], dtype=torch.float64, device=DEVICE, requires_grad=True)
