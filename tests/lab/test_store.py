@@ -814,6 +814,26 @@ def test_headers_without_what_the_default_was_mean_the_first(tmp_path):
     assert store.read(path).finished
 
 
+@pytest.mark.parametrize(
+    "strategy", [GreedyConditioning(), Default(with_draws=GreedyConditioning())]
+)
+def test_older_headers_took_noise_by_the_draws_account(tmp_path, strategy):
+    method = Method("Greedy", tiny.LinearSampler(), strategy)
+    path = go_on(tmp_path, method, stop_after=1)
+
+    def as_before(header, *rounds):
+        strategy = header["method"]["strategy"]
+        del strategy.get("with_draws", strategy)["aleatoric"]
+
+    rewrite(path, as_before)
+    before = path.read_bytes()
+    wide = GreedyConditioning(aleatoric=False)
+    other = Default(with_draws=wide) if isinstance(strategy, Default) else wide
+    with pytest.raises(InputError, match=r"aleatoric: True on disk, False asked for"):
+        go_on(tmp_path, replace(method, strategy=other))
+    assert go_on(tmp_path, method).read_bytes().startswith(before)
+
+
 @pytest.mark.parametrize("empty", [{}, "", None])
 def test_what_is_empty_but_no_array_is_no_array(tmp_path, empty):
     path, *others = three(tmp_path)

@@ -36,7 +36,7 @@ _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as l
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
 # What the default was when headers had no values of it, whatever it is now.
-_FIRST_DEFAULT = {
+_FIRST_DEFAULT: dict[str, Any] = {
     "few_draws": 20,
     "candidates": 4000,
     "candidates_each": 10,
@@ -486,12 +486,15 @@ def _moved(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stated(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the values of its default, which older headers left unsaid."""
-    match config["method"]:
-        case {"strategy": {"type": "Default", **values}, **others} if not values:
-            strategy = {"type": "Default", **_FIRST_DEFAULT}
-            return {**config, "method": {**others, "strategy": strategy}}
-    return config
+    """A configuration with the values of its strategy that older headers left unsaid."""
+    method = config["method"]
+    strategy, noisy = method["strategy"], {"aleatoric": True}  # the one account of noise at first
+    if isinstance(strategy, dict) and strategy.get("type") == "Default":
+        strategy = {**_FIRST_DEFAULT, **strategy}
+        strategy["with_draws"] = {**noisy, **strategy["with_draws"]}
+    elif isinstance(strategy, dict) and strategy.get("type") == "GreedyConditioning":
+        strategy = {**noisy, **strategy}
+    return {**config, "method": {**method, "strategy": strategy}}
 
 
 def _digest(config: dict[str, Any]) -> str:

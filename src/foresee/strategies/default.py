@@ -44,7 +44,8 @@ def default_strategy(view: View, size: int) -> Strategy:
 
     >>> from foresee.testing import random_view
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=50), 3)
-    GreedyConditioning(candidates=None, targets=1000, classes=16, noise=None, draws=None)
+    GreedyConditioning(candidates=None, targets=1000, classes=16, noise=None, draws=None, \
+aleatoric=True)
     >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=5), 3)
     MaxHerding(candidates=None, targets=1000, cover='target', bandwidth=1.0)
     """

@@ -11,13 +11,21 @@ for point i and p̄_i [c] their mean over draws (Q_j and q̄_j those for target 
 A batch of labels that are known is felt through W alone:
 
     W [t t], at first I                                   covariance of z given the batch
-    M_i [k k] = (1 + ε) I − E_i (I − W) E_iᵀ               covariance of label i given the batch
+    M_i [k k] = N_i + E_i W E_iᵀ                           covariance of label i given the batch
     H_i [k k] = E_i W S W E_iᵀ                            what label i shares with the targets
     score_i = tr(M_i⁻¹ H_i)                               by how much label i lowers tr(S W)
     W ← W − K Kᵀ,  K [t k] = W E_iᵀ L⁻ᵀ,  M_i = L Lᵀ       once label i is in the batch
 
-tr(S W) is the expected Brier loss on the targets, less what no label can change. With W = I and
-ε = 0 the score is MEBL.
+tr(S W) is the expected Brier loss on the targets, less what no label can change. N_i is the noise,
+and there are two accounts of it:
+
+    N_i = (1 + ε) I − E_i E_iᵀ        the draws' own: all that they do not explain, and ε more
+    N_i = ε v I,  v = Σ tr(E_i E_iᵀ)² / (k Σ tr(E_i E_iᵀ))
+
+By the first, with W = I and ε = 0, the score is MEBL. But draws that agree more than they are right
+call noise what they do not know: then no label seems to tell what another does, and a batch is
+redundant. By the second the noise is a share ε of what the draws explain of a typical label, the
+mean v over labels by what they explain of each. So it does not matter how wide the draws spread.
 
 Probabilities sum to one, so √p̄ᵀE_i = 0: a label of c classes has k = c − 1 directions. (The true
 M_i is zero in the direction of √p̄, which E_i never meets.) A reflection that takes √p̄ to the first
@@ -104,6 +112,12 @@ def _explained(
     return deviations.mul_(scale), mean.sqrt()
 
 
+def typical(E: Float[Tensor, "n k t"]) -> Float[Tensor, ""]:
+    """v: what the draws explain of a direction of a label, a mean by just that; 1 if nothing."""
+    told = torch.linalg.vector_norm(E, dim=(1, 2)).square() / E.shape[1]  # [n]
+    return torch.where(told.sum() > 0, told.square().sum() / told.sum(), 1)
+
+
 def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     """S, in float64."""
     m, t, c = val.shape
@@ -187,11 +201,14 @@ class Labels:
         E: Float[Tensor, "n k t"],
         S: Float[Tensor, "t t"],
         noise: float,
+        aleatoric: bool = True,
         executor: Executor | None = None,
     ) -> None:
-        self.E, self.S, self.noise, self.executor = E, S, noise, executor
+        self.E, self.S, self.aleatoric, self.executor = E, S, aleatoric, executor
         self._S = S if noise < _COARSE or E.is_cuda else S.to(E)
-        self.M_at_first = (1 + noise) * torch.eye(E.shape[1], dtype=E.dtype, device=E.device)
+        identity = torch.eye(E.shape[1], dtype=E.dtype, device=E.device)  # [k k]
+        # N, by the draws' own account without the part of E, which is taken off where W is added.
+        self._N = (1 + noise if aleatoric else noise * typical(E)) * identity
 
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
         """Work on slices of n labels, each of few enough to stay in the cache."""
@@ -203,7 +220,7 @@ class Labels:
         """What this label changes, given a batch."""
         E = self.E[which][0].to(self._S)  # [k t]
         EW = known.times(E)  # [k t]
-        M = self.M_at_first.to(E) - (E - EW) @ E.T  # [k k]
+        M = self._N.to(E) + (EW - E if self.aleatoric else EW) @ E.T  # [k k]
         L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
         # From the right: Kᵀ has its rows side by side, as EW has, which later products read faster.
         K = torch.linalg.solve_triangular(L.T, EW.T, upper=True, left=False)  # [t k]
@@ -218,10 +235,13 @@ class Labels:
         n = len(self.E)
         if W is None or taken is None:
             taken = torch.zeros(n, dtype=torch.bool, device=self.E.device)
-            H, M = self._between(self.S), self.M_at_first.expand(n, -1, -1).clone()
+            H = self._between(self.S)
+            M = self._N.expand(n, -1, -1).clone()
+            if not self.aleatoric:
+                M += torch.cat(self.map(lambda part: self.E[part] @ self.E[part].mT, n))
         else:
             H = self._between(W @ self.S @ W)
-            M = self.M_at_first - self._between(_identity(W) - W)
+            M = self._N + self._between(W - _identity(W) if self.aleatoric else W)
         R = torch.cat(self.map(lambda part: _inverse(M[part]), n))
         return Survey(self.E, H, M, R, Known(self._S, W), taken.clone())
 

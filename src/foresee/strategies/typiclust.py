@@ -14,6 +14,7 @@ outlier's, and waits until no other has a point left.
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -122,9 +123,11 @@ def _least_distance(points: Float[Tensor, "n d"], neighbours: int) -> int:
     """Which point has the nearest neighbours; among equals the first."""
     n, rows = len(points), points.double()  # near distances are small differences
     k = min(neighbours, n // 2)
+    # By differences, not products: two that are each other's nearest must be equals to the bit.
+    distances = partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_dist")
     totals = [
         # Among the k + 1 nearest is the point itself, at distance 0.
-        torch.cdist(part, rows).topk(k + 1, largest=False).values.sum(1)
+        distances(part, rows).topk(k + 1, largest=False).values.sum(1)
         for part in rows.split(max(1, _TILE // n))
     ]
     return int(torch.cat(totals).argmin())
