@@ -23,7 +23,7 @@ from foresee.lab.report.statistics import SIGNIFICANT, Auc, paired, win_tie_loss
 MADE = re.compile(r"(<!-- made: (\w+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 LEGEND = "†: so many rounds trained a second network; ‡: so many trained badly."
 NOTHING = "Too little of it has been run yet."
-RIVALS = ("Default", "BADGE", "MELL", "Random")
+RIVALS = ("Default", "Greedy4000", "BADGE", "MELL", "Random")
 CHOOSE = ("sample", "score", "select")
 
 
@@ -75,16 +75,21 @@ def _trained(one: Counted) -> str:
     return f"{one.again.total()} again and {one.bad.total()} badly of {words.count(rounds)} rounds"
 
 
-def default_table(here: Path, parts: Sequence[str]) -> str:
+def default_table(here: Path, parts: Sequence[str], name: str = "Default") -> str:
     """The default less each other method, experiment by experiment."""
-    columns = [one for one in found(here, parts) if "Default" in one.areas]
+    columns = [one for one in found(here, parts) if name in one.areas]
     noisy = [one for one in columns if one.study.experiment.pool_noise]
     clean = [one for one in columns if one not in noisy]
-    return "\n\n".join(_default_table(some) for some in (clean, noisy) if some) or NOTHING
+    return "\n\n".join(_less_table(some, name) for some in (clean, noisy) if some) or NOTHING
 
 
-def _default_table(columns: Sequence[Counted]) -> str:
-    tests = [gaps(one) for one in columns]
+def first_table(here: Path, parts: Sequence[str]) -> str:
+    """What was the default at first, less each other method."""
+    return default_table(here, parts, "Greedy4000")
+
+
+def _less_table(columns: Sequence[Counted], ours: str) -> str:
+    tests = [gaps(one, ours) for one in columns]
 
     def cell(one: Counted, test: Gap | None, method: str) -> str:
         if test is None:
@@ -96,11 +101,11 @@ def _default_table(columns: Sequence[Counted]) -> str:
 
     def name(method: str) -> str:
         seeds = [test[method].seeds for test in tests if method in test]
-        fewer = min(seeds) < max(len(one.areas["Default"]) for one in columns)
+        fewer = min(seeds) < max(len(one.areas[ours]) for one in columns)
         return f"{method} (seeds: {words.span(seeds)})" if fewer else method
 
-    areas = (words.plus_minus(*one.means()["Default"]) + one.marks("Default") for one in columns)
-    rows = [["*Default itself*", *areas]]
+    areas = (words.plus_minus(*one.means()[ours]) + one.marks(ours) for one in columns)
+    rows = [[f"*{ours} itself*", *areas]]
     for method in ordered(m for test in tests for m in test):
         pairs = zip(columns, tests, strict=True)
         rows.append([name(method), *(cell(one, test.get(method), method) for one, test in pairs)])
@@ -325,6 +330,7 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "default": default_table,
+    "first": first_table,
     "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,

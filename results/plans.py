@@ -39,9 +39,9 @@ def in_bfloat16(experiments: Sequence[Experiment]) -> list[Experiment]:
     return [replace(e, recipe=replace(e.recipe, precision="bfloat16")) for e in experiments]
 
 
-def scaled(dataset: str, shift: bool = False, network: Any = None, **sizes: int) -> Experiment:
+def scaled(dataset: str, shift: bool = False, **sizes: int) -> Experiment:
     """An experiment at sizes that what there is of its data allows, passes in bfloat16."""
-    whole = paper.experiment(dataset, shift, BUDGETS[dataset], network)
+    whole = paper.experiment(dataset, shift, BUDGETS[dataset])
     return in_bfloat16([replace(whole, **sizes)])[0]
 
 
@@ -52,18 +52,18 @@ def at(experiment: Experiment, budget: float) -> Experiment:
     return replace(experiment, recipe=recipe, budget=budget)
 
 
-# Of the default and of those it must not lose to; then of all others.
-MAIN = ("Default", "BADGE", "MELL", "MEBL", "UHerding", "Random")
+# The default, as it is and as it was at first, and those it must not lose to; then all others.
+MAIN = ("Default", "Greedy4000", "BADGE", "MELL", "MEBL", "UHerding", "Random")
 SOME = ("Random", "BADGE", "MELL", "Default")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
-# Those that were ahead of the default on digits and MNIST, though it was not chosen among them:
-# with noise too, and on more seeds, and on images that no choice has seen.
+# Those that were ahead of the first default on digits and MNIST, though it was not chosen among
+# them: with noise too, and on more seeds, and on images that no choice has seen.
 AHEAD = ("TargetUHerding", "TargetBAIT")
 _SMALL = settings("mnist", 0.015, "small_cnn")
 
 # Parts of the paper's iterations: what `budget` tries, in this order, and what is taken.
 LADDER = (0.05, 0.1, 0.2)
-BUDGETS = {"mnist": 0.05, "cifar10": 0.05, "cifar100": 0.05, "svhn": 0.05, "iwildcam": 0.05}
+BUDGETS = {"mnist": 0.05, "cifar10": 0.05, "cifar100": 0.05, "svhn": 0.05}
 
 _CIFAR10 = in_bfloat16(settings("cifar10", BUDGETS["cifar10"]))
 
@@ -74,6 +74,7 @@ _SHIFT = {**_NOSHIFT, "n_seed": 8000, "n_query": 400, "rounds": 10, "candidates"
 # 79 cameras are the source, 85 others the target: 1521 and 1622 images.
 _CAMERAS = {"classes": 158, "n_seed": 1000, "n_val": 200, "n_pool": 1000, "n_query": 100}
 _CAMERAS |= {"n_test": 400, "rounds": 5, "candidates": 500}
+_IWILDCAM = replace(paper.experiment("iwildcam", True, 0.02, "slim_cnn"), **_CAMERAS)
 
 # The first plans of a part are worth most.
 PARTS: dict[str, tuple[Plan, ...]] = {
@@ -85,6 +86,8 @@ PARTS: dict[str, tuple[Plan, ...]] = {
         Plan(in_bfloat16([noisy(e, 0.2) for e in _SMALL]), AHEAD, range(10)),
         Plan(_SMALL, AHEAD, range(5, 10)),
     ),
+    # What can be confirmed without a GPU.
+    "mnist-mlp": (Plan(settings("mnist", 0.015, "mlp"), (*SOME, "Greedy4000", *AHEAD), range(3)),),
     # The paper's network.
     "mnist-vgg16": (
         Plan(
@@ -92,6 +95,7 @@ PARTS: dict[str, tuple[Plan, ...]] = {
             (*group("paper"), "MEBL", "Default"),
             range(5),
         ),
+        Plan(in_bfloat16(settings("mnist", BUDGETS["mnist"])), ("Greedy4000",), range(2)),
     ),
     "cifar10-vgg16": (
         Plan(
@@ -129,7 +133,8 @@ PARTS: dict[str, tuple[Plan, ...]] = {
             range(3),
         ),
     ),
-    "iwildcam-slice": (Plan([scaled("iwildcam", True, "small_cnn", **_CAMERAS)], SOME, range(3)),),
+    # Without a GPU.
+    "iwildcam-slice": (Plan([_IWILDCAM], SOME, range(3)),),
     "digits-settings": (
         Plan(settings("digits"), MAIN, range(10)),
         Plan([noisy(e, 0.2) for e in settings("digits")], MAIN, range(10)),

@@ -82,16 +82,16 @@ def test_committed_rounds_are_those_of_the_plans():
         assert {study.experiment for study in counted.studies(HERE, name)} <= planned
 
 
-def test_committed_rounds_of_the_default_are_gone_on_with(tmp_path):
+def test_committed_rounds_of_the_first_default_are_gone_on_with(tmp_path):
     with tarfile.open(HERE / "mnist-small" / "runs.tar.xz") as tar:
-        some = [m for m in tar.getmembers() if "noshift/Default-" in m.name]
+        some = [m for m in tar.getmembers() if "noshift/Greedy4000-" in m.name]
         tar.extractall(tmp_path, some, filter="data")
     trials = [trial for trial in store.trials(tmp_path) if trial.rounds]
     assert trials
     for trial in trials:
         sampler = trial.header["method"]["sampler"]
         pixels = tuple(sampler["mean"]), tuple(sampler["std"])
-        method = methods.method("Default", trial.experiment, *pixels, sampler["device"])
+        method = methods.method("Greedy4000", trial.experiment, *pixels, sampler["device"])
         with store.recording(
             tmp_path, trial.experiment, method, trial.seed, trial.header["data"]
         ) as recorder:
@@ -122,8 +122,8 @@ def outcomes(part, rival, noise=0.0):
 
 def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
     small, digits = "mnist-small", "digits-settings"
-    default = [outcomes(part, "Default") for part in (small, digits)]
-    noisy = [outcomes(part, "Default", 0.2) for part in (small, digits)]
+    first = [outcomes(part, "Greedy4000") for part in (small, digits)]
+    noisy = [outcomes(part, "Greedy4000", 0.2) for part in (small, digits)]
     badge = [outcomes(part, "BADGE") for part in (small, digits)]
     mell = [outcomes(part, "MELL") for part in (small, digits)]
 
@@ -131,20 +131,20 @@ def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
         return [outcome for one in found for outcome in one[method].values()]
 
     for method in ("BADGE", "MELL", "MEBL", "Random"):
-        assert max(of(default + noisy, method)) <= 0
-    assert sorted(of(default, "TargetUHerding")) == [0, 0, 1, 1, 1, 1]
-    assert min(of(default, "TargetBAIT")) == 0
+        assert max(of(first + noisy, method)) <= 0
+    assert sorted(of(first, "TargetUHerding")) == [0, 0, 1, 1, 1, 1]
+    assert min(of(first, "TargetBAIT")) == 0
     assert of(badge, "TargetBAIT") == of(mell, "TargetBAIT") == [1] * 6
     assert all(one[m]["narrow"] <= 0 for one in mell for m in ("UHerding", "BAIT"))
-    assert [one["Greedy"] for one in default] == [{"noshift": 0, "shift": 0, "narrow": -1}] * 2
+    assert [one["Greedy"] for one in first] == [{"noshift": 0, "shift": 0, "narrow": -1}] * 2
     assert min(of(badge, "BatchMELL") + of(badge, "BatchBALD")) == 0
     assert not any(of(badge, "RelevantBADGE") + of(badge, "Margin") + of(mell, "MEZL"))
     for method in ("MaxHerding", "TypiClust"):
         assert sum(outcome < 0 for outcome in mell[0][method].values()) == 2
-    assert sum(outcome < 0 for outcome in default[0]["TargetHerding"].values()) == 2
+    assert sum(outcome < 0 for outcome in first[0]["TargetHerding"].values()) == 2
     for method in ("Coreset", "Entropy", "Entropy_MC", "BALD"):
         assert max(of(badge, method)) <= 0
-        assert of(default, method) == [-1] * 6
+        assert of(first, method) == [-1] * 6
     assert all(one["Random"]["shift"] == 0 for one in mell)
     for one in counted.found(HERE, [small, digits]):
         means = one.means()

@@ -62,7 +62,7 @@ class Choice(NamedTuple):
 
 
 STRATEGIES = {
-    "greedy": Choice(GreedyConditioning(), "mebl"),
+    "greedy": Choice(GreedyConditioning(aleatoric=False), "mebl"),
     "mebl++": Choice(MeblPlusPlus(), "mebl"),
     "powermell": Choice(PowerMell(), "mell"),
     "batchmell": Choice(BatchMell(), "mell"),
@@ -299,9 +299,7 @@ class Scorer:
         targets = () if self.target is None else (arrays.tensor(self.target),)
         chunk = arrays.tensor(piece)
         try:
-            # A product of a single row is rounded in another way.
-            rows = chunk if len(chunk) > 1 else torch.cat([chunk, chunk])
-            return arrays.numpy(function(rows, *targets, scratch=self.scratch))[: len(piece)]
+            return arrays.numpy(function(chunk, *targets, scratch=self.scratch))
         except InputError:
             # The score counts rows from the start of the chunk; people count from that of the pool.
             checks.rows_sum_to_one("pool", chunk, offset=start)

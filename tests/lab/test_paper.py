@@ -274,7 +274,9 @@ STORED = {
 
 
 def digest(built):
-    text = json.dumps(store.configuration(DIGITS, built, 0), sort_keys=True)
+    config = store.configuration(DIGITS, built, 0)
+    config["method"]["strategy"].pop("aleatoric", None)  # which older headers left unsaid
+    text = json.dumps(config, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

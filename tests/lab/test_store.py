@@ -798,7 +798,8 @@ def test_headers_hold_what_the_default_is(tmp_path):
 
 
 def test_headers_without_what_the_default_was_mean_the_first(tmp_path):
-    default = Method("Default", tiny.LinearSampler(), Default())
+    first = Default(with_draws=GreedyConditioning(targets=1000))
+    default = Method("Default", tiny.LinearSampler(), first)
     path = go_on(tmp_path, default, stop_after=1)
 
     def as_before(header, *rounds):
@@ -806,7 +807,7 @@ def test_headers_without_what_the_default_was_mean_the_first(tmp_path):
 
     rewrite(path, as_before)
     before = path.read_bytes()
-    for other in (Default(few_draws=9), Default(with_draws=GreedyConditioning(draws=500))):
+    for other in (replace(first, few_draws=9), Default(with_draws=GreedyConditioning(draws=500))):
         with pytest.raises(InputError, match=r"few_draws: 20 on disk, 9|draws: None on disk, 500"):
             go_on(tmp_path, replace(default, strategy=other))
     assert path.read_bytes() == before

@@ -237,7 +237,7 @@ def test_frozen_features_are_computed_once(kind):
         learner.tell(batch.ids, Y[list(batch.ids)])
     extra = 32 if kind == "network" else 0  # a network is looked at first, whether it is steady
     assert sum(rows) <= 70 + 2 + extra  # one of each tells how many features there are
-    assert (learner.predict(X) == Y).mean() > 0.8
+    assert (learner.predict(X) == Y).mean() > 0.7
     used(model)
     with pytest.raises(InputError, match="a finite row of features for each of 60 inputs"):
         Learner(Frozen(lambda x: x[:1], LogisticRegression()), X).ask(2)

@@ -39,28 +39,29 @@ class Only:
         raise AttributeError(name)
 
 
+GREEDY = GreedyConditioning(None, 1000, aleatoric=False)
+
+
 def only(view, *methods):
     return replace(view, posterior=Only(view.posterior, methods))
 
 
 def test_many_draws_are_conditioned_on():
-    assert default_strategy(view_of(), 5) == GreedyConditioning(None, 1000)
-    assert default_strategy(only(view_of(t=20), "predict", "point"), 5) == GreedyConditioning(
-        None, 1000
-    )
+    assert default_strategy(view_of(), 5) == GREEDY
+    assert default_strategy(only(view_of(t=20), "predict", "point"), 5) == GREEDY
 
 
 @pytest.mark.parametrize(("size", "candidates"), [(1, 4000), (400, 4000), (2500, 25_000)])
 def test_candidates_follow_the_batch(size, candidates):
     view = replace(view_of(), pool=np.zeros((30_000, 5)))
-    assert default_strategy(view, size) == GreedyConditioning(candidates, 1000)
+    assert default_strategy(view, size) == replace(GREEDY, candidates=candidates)
 
 
 def test_few_draws_leave_it_to_embeddings_where_there_are_some():
     few = view_of(t=19)
     assert default_strategy(few, 5) == MaxHerding(None, 1000, "target")
     assert default_strategy(only(few, "point", "embed"), 5) == MaxHerding(None, 1000, "target")
-    assert default_strategy(only(few, "predict", "point"), 5) == GreedyConditioning(None, 1000)
+    assert default_strategy(only(few, "predict", "point"), 5) == GREEDY
     assert default_strategy(only(few, "point"), 5) == TopK(entropy, point=True)
 
 
@@ -79,7 +80,7 @@ def test_few_draws_that_can_grow_are_many():
 def test_without_a_target_the_pool_is_the_target():
     view, rng = view_of(), np.random.default_rng
     with_pool = replace(view, val=view.pool[:])
-    expected = GreedyConditioning(None, 1000)(with_pool, 6, rng(1)).tolist()
+    expected = GREEDY(with_pool, 6, rng(1)).tolist()
     assert Default()(replace(view, val=None), 6, rng(1)).tolist() == expected
     assert Default()(view, 6, rng(1)).tolist() != expected
 

@@ -36,6 +36,9 @@ SCRATCH = 256 << 20
 
 _CACHE_ENTRIES = 1 << 20  # products of 4 MiB and 2048 columns are the fastest on the CPU
 _COLUMNS = 2048
+# A product has a multiple of so many rows, and as many columns at least: in smaller ones a CPU may
+# round a row by where it stands, and a score is to be the same, to the bit, in any tile.
+_SIDE = 16
 _TEMPORARIES = 8  # products' worth of memory that the functions of `elementwise` hold at once
 
 _lock = threading.Lock()  # of torch's settings, which all threads share
@@ -164,8 +167,11 @@ class _Block:
 
     def __init__(self, rows: Float[Tensor, "k t"] | None, extra: tuple[Tensor, ...] = ()) -> None:
         self.extra = extra
-        self.width = 0 if rows is None else len(rows)
-        self.columns = None if rows is None else (rows / rows.shape[1]).T
+        self.width, self.columns = 0, None
+        if rows is not None:
+            self.width, t = rows.shape
+            padding = rows.new_zeros(max(0, _SIDE - self.width), t)
+            self.columns = torch.cat([rows / t, padding]).T
 
 
 class _Tiles:
@@ -212,7 +218,7 @@ class _Buffers(threading.local):
     """A thread's own, kept from tile to tile: fresh pages for each would cost a tenth of the time.
 
     For ``size`` points: their rows, again as `_view` sees them, their means, then the products with
-    blocks of each width, and again as seen.
+    blocks of each width, of these what is no padding (the same memory if all is), and that as seen.
     """
 
     def __init__(self, pool: Float[Tensor, "n t c"], blocks: Sequence[_Block], rows: int) -> None:
@@ -221,11 +227,13 @@ class _Buffers(threading.local):
 
     def of(self, size: int) -> tuple[Any, ...]:
         if self.size != size:
-            (_, t, c), view, new = self.pool.shape, _view(self.pool), self.pool.new_empty
-            factor, mean = new(size * self.rows, t), new(size, c)
-            u = {k: new(size * self.rows, k) for k in self.widths}
-            u_seen = {k: view(product) for k, product in u.items()} | {0: view(factor)}
-            self.size, self.kept = size, (factor, view(factor), view(mean), u, u_seen)
+            (_, t, c), view, new = self.pool.shape, _view(self.pool), self.pool.new_zeros
+            rows = size * self.rows
+            factor, mean = new(-(-rows // _SIDE) * _SIDE, t), new(size, c)
+            products = {k: new(len(factor), max(k, _SIDE)) for k in self.widths}
+            u = {k: product[:rows, :k].contiguous() for k, product in products.items()}
+            u_seen = {k: view(some) for k, some in {**u, 0: factor[:rows]}.items()}
+            self.size, self.kept = size, (factor, u_seen[0], view(mean), products, u, u_seen)
         return self.kept
 
 
@@ -238,11 +246,13 @@ def _score_tile(
     blocks: Any,
     tile: slice,
 ) -> None:
-    factor, factor_seen, mean, u, u_seen = buffers.of(tile.stop - tile.start)
+    factor, factor_seen, mean, products, u, u_seen = buffers.of(tile.stop - tile.start)
     prepare(points[tile], factor_seen, mean)
     for block, extra in blocks:
         if block.columns is not None:
-            torch.mm(factor, block.columns, out=u[block.width])
+            product = torch.mm(factor, block.columns, out=products[block.width])
+            if block.width < _SIDE:
+                u[block.width].copy_(product[: len(u[block.width]), : block.width])
         reduce(u_seen[block.width], *extra, mean, scores[tile])
 
 

@@ -63,6 +63,8 @@ METHODS: dict[str, Entry] = {
     "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), chain=True),
     "MEBL": Entry(lambda e: TopK(mebl, e.candidates)),
     "Default": Entry(lambda e: Default()),
+    # What the default was at first: as Greedy, of more candidates.
+    "Greedy4000": Entry(lambda e: Default(with_draws=GreedyConditioning(targets=1000))),
     "Greedy": Entry(lambda e: GreedyConditioning(e.candidates)),
     "MEBL++": Entry(lambda e: MeblPlusPlus(e.candidates)),
     "PowerMELL": Entry(lambda e: PowerMell(e.candidates, e.targets)),

@@ -488,7 +488,8 @@ def _moved(values: dict[str, Any]) -> dict[str, Any]:
 def _stated(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration with the values of its strategy that older headers left unsaid."""
     method = config["method"]
-    strategy, noisy = method["strategy"], {"aleatoric": True}  # the one account of noise at first
+    strategy = method.get("strategy")
+    noisy = {"aleatoric": True}  # the one account of noise at first
     if isinstance(strategy, dict) and strategy.get("type") == "Default":
         strategy = {**_FIRST_DEFAULT, **strategy}
         strategy["with_draws"] = {**noisy, **strategy["with_draws"]}

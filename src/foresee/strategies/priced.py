@@ -1,4 +1,4 @@
-"""Greedy conditioning where labels have prices: always the label with the largest gain per price.
+"""The default's greedy conditioning where labels have prices: always the largest gain per price.
 
 The equations are those of `drawspace`; all labels are followed, in float64.
 """
@@ -34,14 +34,14 @@ class Priced:
     Args:
         costs: the price of each point of the pool [n], positive.
         classes: classes of a point that are told apart, as in `GreedyConditioning`.
-        noise: the share of a label's variance that is error, likewise.
+        noise: ε, likewise, if ``aleatoric`` is False.
 
     >>> from foresee.testing import random_view
     >>> view, costs = random_view(np.random.default_rng(0), n=40), np.ones(40)
     >>> Priced(costs)(view, 3, np.random.default_rng(0))
-    array([24, 34, 15])
-    >>> costs[34] = 1000
-    >>> 34 in Priced(costs)(view, 3, np.random.default_rng(0))
+    array([ 5, 11, 18])
+    >>> costs[11] = 1000
+    >>> 11 in Priced(costs)(view, 3, np.random.default_rng(0))
     False
     """
 
@@ -73,7 +73,7 @@ class Priced:
                 yield reflected(coarsened(probs.double(), self.classes))
 
         with tiled.full_precision():
-            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise)
+            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise, aleatoric=False)
             return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
 
 
