@@ -25,6 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 import draws as measured
+import sure
 from foresee import (
     GreedyConditioning,
     Random,
@@ -865,6 +866,31 @@ def figure_draws() -> Figure:
     return figure
 
 
+# --- draws that agree too much ------------------------------------------------------------------
+
+
+def figure_sure() -> Figure:
+    """Areas less that of BADGE on digits by two accounts of noise, from a file."""
+    rows = sure.read()
+    kinds = (("aleatoric", "MEBL", -0.12), ("not aleatoric", "MELL", 0.12))
+    figure = new_figure(9.6, 3.0)
+    for axes, dropout in zip(figure.subplots(1, 2, sharey=True), sure.DROPOUTS, strict=True):
+        here = [row for row in rows if row.dropout == dropout]
+        for method, ink, aside in kinds:
+            ours = [row for row in here if row.method == method]
+            x = np.arange(len(ours)) + aside
+            y, error = [row.less_badge for row in ours], [row.error for row in ours]
+            axes.errorbar(x, y, error, fmt="o", ms=4, color=COLOURS[ink], label=method)
+        axes.axhline(0, color=GREY)
+        axes.set_xticks(range(len(ours)), [f"{row.batch}\n{row.setting}" for row in ours])
+        share = np.mean([row.explained for row in ours])
+        axes.set_title(f"dropout {dropout:g}: draws explain {share:.0%} of the loss")
+        plain(axes)
+    figure.axes[0].set_ylabel("AUC × 100 less BADGE")
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
 # --- all of it --------------------------------------------------------------------------------
 
 
@@ -920,6 +946,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "batches": figure_batches,
     "noise": figure_noise,
     "draws": figure_draws,
+    "sure": figure_sure,
 }
 
 

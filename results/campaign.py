@@ -41,8 +41,8 @@ def run(names: Sequence[str], runs: Path, place: runner.Place, processes: int, e
             out = replace(place, out=runs / name)
             for jobs in plan.groups():
                 runner.keep_plan(jobs, out.out)
-                if any(live.standing(job, out.out).left for job in jobs):
-                    work.append((jobs, out))
+                if left := [job for job in jobs if live.standing(job, out.out).left]:
+                    work.append((left, out))
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
         results = [pool.apply_async(_run_group, task) for task in work]
         for done, result in enumerate(results, 1):

@@ -152,6 +152,18 @@ def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
             assert (means[method] > means["MELL"]) == (one.study.experiment.setting == "shift")
 
 
+def test_the_draws_of_a_large_network_explain_little_of_its_loss():
+    def explained(part):
+        for study in counted.studies(HERE, part):
+            if not study.experiment.pool_noise:
+                rounds = [r for trial in study.all for r in trial.rounds[1:]]
+                known = [r for r in rounds if r.promise_pool is not None]
+                yield np.mean([r.promise_pool / r.brier for r in known])
+
+    assert all(0.035 < share < 0.065 for share in explained("mnist-vgg16"))
+    assert all(0.865 < share < 1.045 for share in explained("mnist-small"))
+
+
 def test_areas_are_those_of_the_report():
     every = [counted.counted(study) for study in counted.studies(HERE, "mnist-small")]
     whole = [one for one in every if one.rounds == one.study.experiment.rounds + 1]

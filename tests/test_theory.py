@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import complexity
 import draws
+import sure
 import theory
 from foresee import bald, decompose, entropy_mc, mebl, mell, mezl
 from foresee.kernels import reference
@@ -624,6 +625,46 @@ def test_a_seed_set_that_has_not_seen_the_target():
     unseen = draws.without_target(split, inside)
     assert not inside[unseen.seed].any()
     assert inside[unseen.pool].sum() == inside[split.pool].sum() + inside[split.seed].sum()
+
+
+# --- draws that agree too much -------------------------------------------------------------------
+
+
+def less_badge(dropout, setting, batch, method):
+    wanted = (dropout, setting, batch, method)
+    (found,) = (row for row in sure.read() if row[:4] == wanted)
+    return found.less_badge, found.explained
+
+
+def test_what_surer_draws_do_to_both_accounts_of_noise():
+    cases = [(s, b) for s in sure.SETTINGS for b in (10, 40, 100)]
+    gains = []
+    for case in cases:
+        (own, share), (other, _) = (
+            less_badge(0.5, *case, method) for method in ("aleatoric", "not aleatoric")
+        )
+        assert share > 0.3
+        assert min(own, other) > 1
+        gains.append(round(other - own, 1))
+    gains.sort()
+    assert gains[0] == -0.2
+    assert (gains[1], gains[-1]) == (0.3, 2.1)
+    for setting, batch in cases:
+        (own, share), (other, _) = (
+            less_badge(0.02, setting, batch, method) for method in ("aleatoric", "not aleatoric")
+        )
+        assert share < 0.03
+        if setting == "narrow":
+            assert 7 < other < 19
+        else:
+            assert -8.1 < own < -2.2
+            assert 0.5 < other < 3.4
+        assert other > own + 3
+
+
+def test_less_dropout_makes_surer_draws():
+    told = [sure.trial(p, "no shift", (10, 1), "BADGE", 0)[1] for p in sure.DROPOUTS]
+    assert told[1] < 0.05 < 0.1 < told[0]
 
 
 # --- the document -----------------------------------------------------------------------------
