@@ -69,11 +69,13 @@ def same_on_both(strategy, view_on, size, device="cuda"):
     [(900, 30, 3, 100), (3000, 200, 10, 80), (500, 60, 2, 60), (400, 50, 40, 30), (300, 6, 4, 50)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_greedy_conditioning(n, t, c, size, dtype):
+@pytest.mark.parametrize("aleatoric", [True, False])
+def test_greedy_conditioning(n, t, c, size, dtype, aleatoric):
     probs = draws(n + 60, t, c, dtype)
     if dtype == torch.float32 and t < 10:
         size = 4  # the draws are exhausted: then rounding decides between points alike
-    same_on_both(GreedyConditioning(), lambda d: view_of(Table(probs.to(d)), n, targets=60), size)
+    rule = GreedyConditioning(aleatoric=aleatoric)
+    same_on_both(rule, lambda d: view_of(Table(probs.to(d)), n, targets=60), size)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +211,11 @@ def waits(work):
     return sum("synchronizing" in str(warning.message) for warning in seen)
 
 
-def test_nobody_waits_within_a_run_of_greedy_picks():
+@pytest.mark.parametrize("aleatoric", [True, False])
+def test_nobody_waits_within_a_run_of_greedy_picks(aleatoric):
     probs = draws(460, 50, 5).cuda()
     S = drawspace.target_gram(probs[400:])
-    labels = drawspace.Labels(drawspace.reflected(probs[:400]), S, 1e-3)
+    labels = drawspace.Labels(drawspace.reflected(probs[:400]), S, 1e-3, aleatoric)
     survey = labels.survey()
     greedy._run(labels, survey, 2)  # libraries wait when they are first used
     assert waits(lambda: greedy._run(labels, survey, 20)) == 0

@@ -628,6 +628,10 @@ def test_noise_grows_where_draws_are_few_and_a_warning_tells():
     rule = GreedyConditioning()
     assert rule.enough_noise(size=1, draws=1000, classes=2) == 1e-3
     assert rule.enough_noise(size=10, draws=90, classes=10) == 0.1
+    alone = GreedyConditioning(aleatoric=False)
+    assert alone.enough_noise(size=10, draws=90, classes=10) == 0.3
+    with pytest.warns(DrawsWarning, match="spread by the noise, 0.9;"):
+        assert alone.enough_noise(size=100, draws=100, classes=10) == pytest.approx(0.9)
     with pytest.warns(DrawsWarning, match=r"10 points can use up 90 directions, .* are 89 draws"):
         assert rule.enough_noise(size=10, draws=89, classes=10) == pytest.approx(0.1 * 90 / 89)
     with pytest.warns(DrawsWarning, match="spread by the noise, 0.5;"):

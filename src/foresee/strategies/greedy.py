@@ -55,6 +55,7 @@ STEPS = 64
 FEWEST_DRAWS, MOST_DRAWS = 300, 1000
 
 _NOISE, _NOISE_SHARE = 1e-3, 0.1  # at least, and for each direction and draw
+_NOISE_ALONE = 0.3  # at least, where nothing else is noise
 _SURVEYS = 4  # that cost less than those that a lazy batch needs
 _CACHED = 1 << 21  # entries of E that stay in the cache from pick to pick
 _AHEAD = 16  # picks that are made before the others are asked, or on a GPU before one waits
@@ -92,7 +93,8 @@ class GreedyConditioning:
     draws as its labels have directions, `directions`, but for no fewer than 300, below which scores
     are chance, and for no more than 1000, beyond which they cost more than they tell. If the draws
     are fewer still, what they say about many labels at once is half chance, and ε grows: it is
-    0.1 · directions / t, and at least 0.001 (docs/theory.md has the experiments).
+    0.1 · directions / t, and at least 0.001, or 0.3 where nothing else is noise (docs/theory.md has
+    the experiments).
 
     The noise also says what happens when the batch has exhausted the draws, of which a
     `foresee.DrawsWarning` warns: W does not vanish but tends to ε (Σ EᵀE)⁻¹, summed over the batch,
@@ -162,7 +164,8 @@ class GreedyConditioning:
     def enough_noise(self, size: int, draws: int, classes: int) -> float:
         """How much noise a batch needs for its draws; warns where it can use them up."""
         directions = self.directions(size, classes)
-        noise = max(_NOISE, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
+        least = _NOISE if self.aleatoric else _NOISE_ALONE
+        noise = max(least, _NOISE_SHARE * directions / draws) if self.noise is None else self.noise
         if directions > draws:
             warnings.warn(
                 f"the labels of {size} points can use up {directions} directions, and there are "
