@@ -74,7 +74,7 @@ _SHIFT = {**_NOSHIFT, "n_seed": 8000, "n_query": 400, "rounds": 10, "candidates"
 # 79 cameras are the source, 85 others the target: 1521 and 1622 images.
 _CAMERAS = {"classes": 158, "n_seed": 1000, "n_val": 200, "n_pool": 1000, "n_query": 100}
 _CAMERAS |= {"n_test": 400, "rounds": 5, "candidates": 500}
-_IWILDCAM = replace(paper.experiment("iwildcam", True, 0.02, "slim_cnn"), **_CAMERAS)
+_IWILDCAM = replace(paper.experiment("iwildcam", True, 0.015, "slim_cnn"), **_CAMERAS)
 
 # The first plans of a part are worth most.
 PARTS: dict[str, tuple[Plan, ...]] = {

@@ -130,14 +130,21 @@ def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
     def of(found, method):
         return [outcome for one in found for outcome in one[method].values()]
 
+    default = [outcomes(digits, "Default", noise) for noise in (0.0, 0.2)]
     for method in ("BADGE", "MELL", "MEBL", "Random"):
         assert max(of(first + noisy, method)) <= 0
+        assert of(default, method) == [-1] * 6
+    assert list(default[1]["Greedy4000"].values()) == [-1] * 3
+    assert max(of(default[:1], "Greedy4000")) == 0
+    for method in ("TargetUHerding", "TargetBAIT"):
+        assert min(of(default, method)) == 0
     assert sorted(of(first, "TargetUHerding")) == [0, 0, 1, 1, 1, 1]
     assert min(of(first, "TargetBAIT")) == 0
     assert of(badge, "TargetBAIT") == of(mell, "TargetBAIT") == [1] * 6
     assert all(one[m]["narrow"] <= 0 for one in mell for m in ("UHerding", "BAIT"))
     assert [one["Greedy"] for one in first] == [{"noshift": 0, "shift": 0, "narrow": -1}] * 2
     assert min(of(badge, "BatchMELL") + of(badge, "BatchBALD")) == 0
+    assert min(of(badge + mell, "Greedy") + of(badge + mell, "Greedy4000")) == 0
     assert not any(of(badge, "RelevantBADGE") + of(badge, "Margin") + of(mell, "MEZL"))
     for method in ("MaxHerding", "TypiClust"):
         assert sum(outcome < 0 for outcome in mell[0][method].values()) == 2
@@ -162,6 +169,31 @@ def test_the_draws_of_a_large_network_explain_little_of_its_loss():
 
     assert all(0.035 < share < 0.065 for share in explained("mnist-vgg16"))
     assert all(0.865 < share < 1.045 for share in explained("mnist-small"))
+
+
+def test_how_much_noise_methods_buy_on_digits():
+    noisy = {
+        one.study.experiment.setting: one.study.noted
+        for one in counted.found(HERE, ["digits-settings"])
+        if one.study.experiment.pool_noise
+    }
+    shares = {
+        method: [
+            round(100 * by_method[method].mean)
+            for noted in noisy.values()
+            for metric, by_method in noted.items()
+            if metric.key == "scrambled"
+        ]
+        for method in ("Default", "Greedy4000", "MELL", "BADGE", "TargetUHerding")
+    }
+    spans = {method: (min(found), max(found)) for method, found in shares.items()}
+    assert spans == {
+        "Default": (2, 8),
+        "Greedy4000": (21, 28),
+        "MELL": (38, 48),
+        "BADGE": (43, 52),
+        "TargetUHerding": (0, 0),
+    }
 
 
 def test_areas_are_those_of_the_report():
