@@ -87,7 +87,9 @@ PARTS: dict[str, tuple[Plan, ...]] = {
         Plan(_SMALL, AHEAD, range(5, 10)),
     ),
     # What can be confirmed without a GPU.
-    "mnist-mlp": (Plan(settings("mnist", 0.015, "mlp"), (*SOME, "Greedy4000", *AHEAD), range(3)),),
+    "mnist-mlp": (
+        Plan(settings("mnist", 0.015, "mlp"), (*SOME, "Greedy4000", "TargetUHerding"), range(3)),
+    ),
     # The paper's network.
     "mnist-vgg16": (
         Plan(

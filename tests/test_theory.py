@@ -643,22 +643,20 @@ def test_what_surer_draws_do_to_both_accounts_of_noise():
         (own, share), (other, _) = (
             less_badge(0.5, *case, method) for method in ("aleatoric", "not aleatoric")
         )
-        assert share > 0.3
+        assert 0.3 < share < 0.7
         assert min(own, other) > 1
         gains.append(round(other - own, 1))
-    gains.sort()
-    assert gains[0] == -0.2
-    assert (gains[1], gains[-1]) == (0.3, 2.1)
+    assert (min(gains), max(gains)) == (0.0, 2.2)
     for setting, batch in cases:
         (own, share), (other, _) = (
             less_badge(0.02, setting, batch, method) for method in ("aleatoric", "not aleatoric")
         )
         assert share < 0.03
         if setting == "narrow":
-            assert 7 < other < 19
+            assert 6.9 < other < 19
         else:
             assert -8.1 < own < -2.2
-            assert 0.5 < other < 3.4
+            assert 0.9 < other < 4
         assert other > own + 3
 
 
