@@ -39,7 +39,7 @@ class Priced:
     >>> from foresee.testing import random_view
     >>> view, costs = random_view(np.random.default_rng(0), n=40), np.ones(40)
     >>> Priced(costs)(view, 3, np.random.default_rng(0))
-    array([ 5, 11, 18])
+    array([34, 11,  6])
     >>> costs[11] = 1000
     >>> 11 in Priced(costs)(view, 3, np.random.default_rng(0))
     False
@@ -63,7 +63,7 @@ class Priced:
                 f"costs must be one for each of the {len(order)} points of the pool, got "
                 f"{len(self.costs)}"
             )
-        rule = GreedyConditioning(classes=self.classes, noise=self.noise)
+        rule = GreedyConditioning(classes=self.classes, noise=self.noise, aleatoric=False)
         view = with_draws(view, lambda classes: rule.enough_draws(size, classes))
         val = target_draws(view, None, rng)
         noise = rule.enough_noise(size, *val.shape[1:])
@@ -73,7 +73,7 @@ class Priced:
                 yield reflected(coarsened(probs.double(), self.classes))
 
         with tiled.full_precision():
-            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise, aleatoric=False)
+            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise, rule.aleatoric)
             return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
 
 
