@@ -171,6 +171,20 @@ def test_the_draws_of_a_large_network_explain_little_of_its_loss():
     assert all(0.865 < share < 1.045 for share in explained("mnist-small"))
 
 
+def test_what_is_read_in_the_results_of_the_default():
+    every = counted.found(HERE, ["digits-settings", "mnist-mlp"])
+    gaps = [counted.gaps(one, "Default") for one in every]
+    assert len(gaps) == 9
+    for rival in ("BADGE", "MELL", "Random"):
+        lost = [one[rival].mean for one in gaps if one[rival].mean < 0]
+        assert [round(mean, 2) for mean in lost] == ([-0.44] if rival == "BADGE" else [])
+    first, herding = ([one[m] for one in gaps] for m in ("Greedy4000", "TargetUHerding"))
+    assert all(0.5 < gap.mean < 2.45 for gap in first)
+    assert sum(gap.p < 0.05 for gap in first) == 6
+    assert all(-3.05 < gap.mean < -0.25 for gap in herding)
+    assert sum(gap.p < 0.05 for gap in herding) == 1
+
+
 def test_how_much_noise_methods_buy_on_digits():
     noisy = {
         one.study.experiment.setting: one.study.noted
