@@ -17,9 +17,11 @@ share a GPU best under MPS. What is stopped by ``--minutes`` loses no finished r
 import argparse
 import io
 import multiprocessing
+import os
 import shutil
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +45,8 @@ def run(names: Sequence[str], runs: Path, place: runner.Place, processes: int, e
                 runner.keep_plan(jobs, out.out)
                 if left := [job for job in jobs if live.standing(job, out.out).left]:
                     work.append((left, out))
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _end_with_parent, maxtasksperchild=8) as pool:
         results = [pool.apply_async(_run_group, task) for task in work]
         for done, result in enumerate(results, 1):
             try:
@@ -61,6 +64,13 @@ def budget(names: Sequence[str], runs: Path, place: runner.Place) -> None:
         first = PARTS[name][0].experiments[0]
         print(name)
         search([at(first, part) for part in LADDER], place, runs / name / "budget.json")
+
+
+def _end_with_parent() -> None:
+    """End this process with the one that started it, even if that is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _run_group(jobs: list[runner.Job], place: runner.Place) -> list[str]:

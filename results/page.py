@@ -88,6 +88,11 @@ def first_table(here: Path, parts: Sequence[str]) -> str:
     return default_table(here, parts, "Greedy4000")
 
 
+def next_table(here: Path, parts: Sequence[str]) -> str:
+    """What may be the default next, less each other method."""
+    return default_table(here, parts, "RelevantUHerding")
+
+
 def _less_table(columns: Sequence[Counted], ours: str) -> str:
     tests = [gaps(one, ours) for one in columns]
 
@@ -331,6 +336,7 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "default": default_table,
     "first": first_table,
+    "next": next_table,
     "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,

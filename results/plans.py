@@ -58,8 +58,8 @@ SOME = ("Random", "BADGE", "MELL", "Default")
 OTHERS = tuple(name for name in METHODS if name not in (*MAIN, *group("loss"), "MELL_MCMC"))
 # Those that were ahead of the first default on digits and MNIST, though it was not chosen among
 # them: with noise too, and on more seeds, and on images that no choice has seen.
-AHEAD = ("TargetUHerding", "TargetBAIT")
-_SMALL = settings("mnist", 0.015, "small_cnn")
+AHEAD = ("TargetUHerding", "TargetBAIT", "RelevantUHerding")
+_SMALL, _MLP = (settings("mnist", 0.015, network) for network in ("small_cnn", "mlp"))
 
 # Parts of the paper's iterations: what `budget` tries, in this order, and what is taken.
 LADDER = (0.05, 0.1, 0.2)
@@ -88,7 +88,8 @@ PARTS: dict[str, tuple[Plan, ...]] = {
     ),
     # What can be confirmed without a GPU.
     "mnist-mlp": (
-        Plan(settings("mnist", 0.015, "mlp"), (*SOME, "Greedy4000", "TargetUHerding"), range(3)),
+        Plan(_MLP, ("RelevantUHerding", "BADGE", "MELL", "Random"), range(10)),
+        Plan(_MLP, ("Default", "TargetUHerding", "Greedy4000"), range(3)),
     ),
     # The paper's network.
     "mnist-vgg16": (

@@ -1,6 +1,9 @@
 """The campaign of results/: its rounds are read, packed, gone on with, and made into a page."""
 
 import json
+import os
+import subprocess
+import sys
 import tarfile
 import time
 from dataclasses import replace
@@ -67,6 +70,37 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
 def test_a_campaign_whose_time_is_over_ends(part, tmp_path, capsys):
     campaign.run(["tiny"], tmp_path, runner.Place(tmp_path), 1, time.monotonic())
     assert capsys.readouterr().out == "stopped at group 1 of 2: run the same again\n"
+
+
+WORKER = """
+import multiprocessing, os, time
+import campaign
+if __name__ == "__main__":
+    pool = multiprocessing.get_context("spawn").Pool(1, campaign._end_with_parent)
+    worker = pool.apply(os.getpid)
+    pool.apply_async(time.sleep, (60,))
+    print(worker, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_no_worker_outlives_a_campaign_that_is_killed(tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as started:
+        worker = int(started.stdout.readline())
+        os.kill(worker, 0)
+        started.kill()
+    end = time.monotonic() + 30
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_a_trial_is_in_one_plan_alone():
@@ -138,6 +172,11 @@ def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
     assert max(of(default[:1], "Greedy4000")) == 0
     for method in ("TargetUHerding", "TargetBAIT"):
         assert min(of(default, method)) == 0
+    for rival in ("BADGE", "MELL", "Random"):
+        found = [outcomes(digits, rival, noise) for noise in (0.0, 0.2)]
+        assert of(found, "RelevantUHerding") == [1] * 6
+        assert of([outcomes("mnist-mlp", rival)], "RelevantUHerding") == [1] * 3
+    assert of(default, "RelevantUHerding") == [1, 1, 0, 0, 1, -1]
     assert sorted(of(first, "TargetUHerding")) == [0, 0, 1, 1, 1, 1]
     assert min(of(first, "TargetBAIT")) == 0
     assert of(badge, "TargetBAIT") == of(mell, "TargetBAIT") == [1] * 6

@@ -24,7 +24,7 @@ from tiny import untimed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 METHODS, SEEDS = "mell,random", 2
-LONG = ["run", "digits", "--shift", "--budget", "5", "--seeds", str(SEEDS), "--methods", METHODS]
+LONG = ["run", "digits", "--shift", "--budget", "20", "--seeds", str(SEEDS), "--methods", METHODS]
 """Four trials of three rounds, each long enough to be killed in."""
 TOTAL = 12
 
@@ -512,7 +512,7 @@ def rounds_in(out):
 def test_killed_it_leaves_nobody_and_goes_on_to_the_same_end(small, whole):
     rng, total = random.Random(0), Counter()
     for number in (4, 5, 6):  # a worker, all, and the parent, after a round each
-        total.update(kills.one_kill(PROGRAM, Path("runs"), whole, number, 1.0, rng))
+        total.update(kills.one_kill(PROGRAM, Path("runs"), whole, number, 0.1, rng))
     assert kills.wrong(total) == 0, total
     assert total["kills after a stored round"] >= 2
     assert rounds_in("runs") < TOTAL

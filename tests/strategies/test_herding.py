@@ -1,12 +1,14 @@
 """Herding by changes alone against the plain loop over all pairs, in float64."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import cover as measured
 from foresee import InputError, MaxHerding, UncertaintyHerding, View, herd
 from foresee.strategies import herding
 from foresee.testing import check_strategy, random_draws, random_view
@@ -156,6 +158,40 @@ def unit(view, rows):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
+def likeness(both, m):
+    """Importance, as the module's first lines have it, point by point."""
+    apart = np.sqrt(((both[:, None] - both[None]) ** 2).sum(2))
+    k = kernel(both, both, 0.7 * np.median(np.sort(apart, axis=1)[:, 10]))
+    found = []
+    for j in range(len(both)):
+        target = [k[j, i] for i in range(m) if i != j]
+        pool = [k[j, i] for i in range(m, len(both)) if i != j]
+        mixed = (sum(target) + sum(pool)) / (len(target) + len(pool))
+        found.append(np.mean(target) / mixed)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("tile", [1, 500, 1 << 20])
+def test_importance_is_the_density_of_the_target_over_that_of_both(monkeypatch, tile):
+    monkeypatch.setattr(herding, "_TILE", tile)
+    both = np.concatenate([clusters(40, seed=5), clusters(81)])
+    ours = herding.importance(torch.tensor(both), 40).numpy()
+    np.testing.assert_allclose(ours, likeness(both, 40), rtol=1e-4)
+
+
+def test_importance_is_one_where_samples_are_alike_and_none_where_no_target_is():
+    both = rng().standard_normal((900, 3))
+    assert herding.importance(torch.tensor(both), 300).mean() == pytest.approx(1, abs=0.05)
+    both[600:] += 50
+    near, far = herding.importance(torch.tensor(both), 300).split([600, 300])
+    assert near.mean() == pytest.approx(900 / 600, rel=0.05)
+    assert far.max() < 1e-9
+    for few in (torch.ones(5, 2), torch.eye(3) * 1e6):
+        assert herding.importance(few, 1)[0] == 1
+    copies = torch.tensor(rng().standard_normal((9, 3))).repeat(30, 1)  # ten at no distance
+    assert (herding.importance(copies, 90) - 1).abs().max() < 0.1
+
+
 def doubt(probs, temperature=1.0):
     tempered = probs ** (1 / temperature)
     tempered /= tempered.sum(1, keepdims=True)
@@ -163,12 +199,13 @@ def doubt(probs, temperature=1.0):
     return 1 - (ordered[:, -1] - ordered[:, -2])
 
 
-@pytest.mark.parametrize("cover", ["pool", "target"])
+@pytest.mark.parametrize("cover", ["pool", "target", "both"])
 @pytest.mark.parametrize("temperature", [None, 1.0, 3.0])
 @pytest.mark.parametrize("point", [False, True])
 def test_strategies_cover_what_they_say(cover, temperature, point):
     view = table()
-    goals = view.pool if cover == "pool" else view.val
+    sets = {"pool": view.pool, "target": view.val, "both": np.append(view.val, view.pool)}
+    goals = sets[cover]
     known = unit(view, view.labelled)
     if temperature is None:
         strategy, weights, sigma = MaxHerding(cover=cover), np.ones(len(goals)), 1.0
@@ -182,6 +219,8 @@ def test_strategies_cover_what_they_say(cover, temperature, point):
         apart = np.sqrt(((known[:, None] - known[None]) ** 2).sum(2))
         sigma = apart[apart > 0].min()
     pool, goals = unit(view, view.pool), unit(view, goals)
+    if cover == "both":
+        weights = weights * likeness(goals, len(view.val))
     _, coverage = plain(pool, goals, 10, known, weights, sigma)
     picks = strategy(view, 10, rng())
     # Two points that are each other's nearest cover as much: not the picks are unique, this is.
@@ -207,7 +246,7 @@ def test_subsets_are_drawn_anew():
     assert len(set.union(*picks)) > 60
 
 
-@pytest.mark.parametrize("cover", ["pool", "target"])
+@pytest.mark.parametrize("cover", ["pool", "target", "both"])
 @pytest.mark.parametrize("kind", [MaxHerding, UncertaintyHerding])
 def test_laws_of_a_strategy(kind, cover):
     check_strategy(kind(cover=cover))
@@ -231,7 +270,7 @@ def test_products_are_precise_whatever_the_caller_chose(monkeypatch):
 
 def test_wrong_arguments_are_named():
     x = clusters(20)
-    with pytest.raises(InputError, match='cover must be "pool" or "target", got \'val\''):
+    with pytest.raises(InputError, match='cover must be "pool", "target" or "both", got \'val\''):
         MaxHerding(cover="val")
     for sigma in (0, -1, np.nan, np.inf):
         with pytest.raises(InputError, match="bandwidth must be None or positive and finite"):
@@ -262,3 +301,18 @@ def test_wrong_arguments_are_named():
     view.posterior.draws = np.log(view.posterior.draws)
     with pytest.raises(InputError, match=r"predict\(val\) holds log-probabilities"):
         UncertaintyHerding(cover="target")(view, 2, rng())
+
+
+def test_the_guide_to_methods_shows_what_covering_brings():
+    guide = (Path(__file__).parents[2] / "docs" / "methods.md").read_text().replace("−", "-")
+    for method in measured.METHODS[1:]:
+        rows = [row for row in measured.read() if row.method == method]
+        cells = " | ".join(f"{row.less_badge:+.2f} ± {row.error:.2f}" for row in rows)
+        assert f"| {method} | {cells} |" in guide
+        worst = min(row.less_badge for row in rows)
+        assert (worst > 0) == (method in ("UHerding", "RelevantUHerding"))
+
+
+def test_a_trial_of_what_covering_brings_begins_with_the_same_network():
+    first = [measured.trial("narrow", method, 0)[0] for method in ("BADGE", "RelevantUHerding")]
+    assert first[0] == first[1]

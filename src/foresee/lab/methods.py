@@ -74,6 +74,7 @@ METHODS: dict[str, Entry] = {
     "UHerding": Entry(lambda e: UncertaintyHerding()),
     "MaxHerding": Entry(lambda e: MaxHerding()),
     "TargetUHerding": Entry(lambda e: UncertaintyHerding(cover="target")),
+    "RelevantUHerding": Entry(lambda e: UncertaintyHerding(targets=5000, cover="both")),
     "TargetHerding": Entry(lambda e: MaxHerding(cover="target")),
     "TypiClust": Entry(lambda e: TypiClust()),
     "BAIT": Entry(lambda e: Bait(axes=128)),
