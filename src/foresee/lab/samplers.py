@@ -9,6 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import nn
 
 from foresee import networks, seeding
@@ -114,7 +115,10 @@ class DropoutNetwork:
             body = networks.mlp(size * size * channels, self.classes, seed=seed)
         else:
             body = getattr(networks, self.network)(self.classes, size, channels, seed=seed)
-        return nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
+        built = nn.Sequential(networks.Standardise(self.mean, self.std), *body).to(self.device)
+        # A CPU pools faster where channels are last.
+        layout = torch.channels_last if self.device == "cpu" else torch.preserve_format
+        return built.to(memory_format=layout)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
