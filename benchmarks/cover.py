@@ -27,7 +27,7 @@ from foresee.lab import data, loop, methods, paper
 from foresee.lab.data import splits
 from sure import SETTINGS
 
-METHODS = ("BADGE", "Default", "UHerding", "TargetUHerding", "RelevantUHerding")
+METHODS = ("BADGE", "GreedySure", "UHerding", "TargetUHerding", "Default")
 HALVES = {"first": slice(6), "second": slice(6, None)}
 CSV = Path(__file__).with_suffix(".csv")
 

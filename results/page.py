@@ -23,7 +23,7 @@ from foresee.lab.report.statistics import SIGNIFICANT, Auc, paired, win_tie_loss
 MADE = re.compile(r"(<!-- made: (\w+)(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 LEGEND = "†: so many rounds trained a second network; ‡: so many trained badly."
 NOTHING = "Too little of it has been run yet."
-RIVALS = ("Default", "Greedy4000", "BADGE", "MELL", "Random")
+RIVALS = ("Default", "GreedySure", "BADGE", "MELL", "Random")
 CHOOSE = ("sample", "score", "select")
 
 
@@ -86,11 +86,6 @@ def default_table(here: Path, parts: Sequence[str], name: str = "Default") -> st
 def first_table(here: Path, parts: Sequence[str]) -> str:
     """What was the default at first, less each other method."""
     return default_table(here, parts, "Greedy4000")
-
-
-def next_table(here: Path, parts: Sequence[str]) -> str:
-    """What may be the default next, less each other method."""
-    return default_table(here, parts, "RelevantUHerding")
 
 
 def _less_table(columns: Sequence[Counted], ours: str) -> str:
@@ -336,7 +331,6 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "default": default_table,
     "first": first_table,
-    "next": next_table,
     "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,

@@ -11,13 +11,14 @@ from foresee import (
     Default,
     GreedyConditioning,
     InputError,
-    MaxHerding,
     Random,
     TopK,
+    UncertaintyHerding,
     default_strategy,
     entropy,
 )
 from foresee.strategies.default import ColdStart
+from foresee.strategies.herding import nearest_hundredth
 from foresee.testing import check_strategy, random_view
 from foresee.types import View
 
@@ -39,56 +40,78 @@ class Only:
         raise AttributeError(name)
 
 
-GREEDY = GreedyConditioning(None, 1000, aleatoric=False)
+HERDING = UncertaintyHerding(50_000, 5000, "both")
+GREEDY = GreedyConditioning(4000, 1000, aleatoric=False)
 
 
 def only(view, *methods):
     return replace(view, posterior=Only(view.posterior, methods))
 
 
-def test_many_draws_are_conditioned_on():
-    assert default_strategy(view_of(), 5) == GREEDY
-    assert default_strategy(only(view_of(t=20), "predict", "point"), 5) == GREEDY
+@pytest.mark.parametrize("t", [2, 30])
+def test_what_it_takes_follows_from_what_there_is(t):
+    view = view_of(t=t)
+    assert default_strategy(view, 5) == HERDING
+    assert default_strategy(only(view, "point", "embed"), 5) == replace(HERDING, point=True)
+    assert default_strategy(only(view, "predict", "point"), 5) == GREEDY
+    assert default_strategy(only(view, "point"), 5) == TopK(entropy, point=True)
 
 
-@pytest.mark.parametrize(("size", "candidates"), [(1, 4000), (400, 4000), (2500, 25_000)])
+@pytest.mark.parametrize(("size", "candidates"), [(400, 4000), (401, 4010), (2500, 25_000)])
 def test_candidates_follow_the_batch(size, candidates):
     view = replace(view_of(), pool=np.zeros((30_000, 5)))
-    assert default_strategy(view, size) == replace(GREEDY, candidates=candidates)
+    found = default_strategy(only(view, "predict"), size)
+    assert found == replace(GREEDY, candidates=candidates)
+    assert default_strategy(view, size) == HERDING
+    assert default_strategy(view, 5001) == replace(HERDING, candidates=50_010)
+    every = Default(with_embeddings=replace(HERDING, candidates=None))
+    assert every.choice(view, size) == every.with_embeddings
 
 
-def test_few_draws_leave_it_to_embeddings_where_there_are_some():
-    few = view_of(t=19)
-    assert default_strategy(few, 5) == MaxHerding(None, 1000, "target")
-    assert default_strategy(only(few, "point", "embed"), 5) == MaxHerding(None, 1000, "target")
-    assert default_strategy(only(few, "predict", "point"), 5) == GREEDY
-    assert default_strategy(only(few, "point"), 5) == TopK(entropy, point=True)
+@dataclass
+class Embedding(Only):
+    """A posterior with other embeddings, of the first feature."""
+
+    function: Any = None
+
+    def embed(self, inputs):
+        return self.function(np.asarray(inputs)[:, 0])
 
 
-def test_few_draws_that_can_grow_are_many():
-    @dataclass
-    class Growing(Only):
-        def at_least(self, draws):
-            assert draws == 20
-            return view_of(t=draws).posterior
+def embedding(view, function):
+    return replace(view, posterior=Embedding(view.posterior, ("predict", "point"), function))
 
-    few = view_of(t=2)
-    grows = replace(few, posterior=Growing(few.posterior, ("predict", "point", "embed")))
-    assert isinstance(default_strategy(grows, 5), GreedyConditioning)
+
+@pytest.mark.parametrize(("width", "expected"), [(4096, HERDING), (4097, GREEDY)])
+def test_embeddings_that_are_too_wide_are_left_to_draws(width, expected):
+    view = embedding(view_of(), lambda x: np.ones((len(x), width)))
+    assert default_strategy(view, 5) == expected
+
+
+@pytest.mark.parametrize(("others", "expected"), [(10, HERDING), (9, GREEDY)])
+def test_embeddings_without_neighbours_are_left_to_draws(others, expected):
+    view = replace(view_of(), pool=np.arange(3000.0)[:, None].repeat(5, 1))
+    near = np.arange(3000) * 1000 // 3000 // (1 + others)  # groups among the thousand it looks at
+    view = embedding(view, lambda x: np.eye(1000)[near[x.astype(int)]])
+    assert default_strategy(view, 5) == expected
+    assert nearest_hundredth(view) == pytest.approx(0 if others == 10 else 2**0.5, abs=1e-3)
+    narrow = Default(with_embeddings=replace(HERDING, bandwidth=None))
+    assert narrow.choice(view, 5) == narrow.with_embeddings
 
 
 def test_without_a_target_the_pool_is_the_target():
     view, rng = view_of(), np.random.default_rng
     with_pool = replace(view, val=view.pool[:])
-    expected = GREEDY(with_pool, 6, rng(1)).tolist()
+    expected = HERDING(with_pool, 6, rng(1)).tolist()
     assert Default()(replace(view, val=None), 6, rng(1)).tolist() == expected
     assert Default()(view, 6, rng(1)).tolist() != expected
 
 
 def test_it_is_a_strategy():
     check_strategy(Default())
-    with pytest.raises(InputError, match="few_draws must be a whole number, at least 1, got 0"):
-        Default(few_draws=0)
+    for name in ("widest", "candidates_each"):
+        with pytest.raises(InputError, match=f"{name} must be a whole number, at least 1, got 0"):
+            Default(**{name: 0})
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
 

@@ -1,6 +1,7 @@
 """Herding by changes alone against the plain loop over all pairs, in float64."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import cover as measured
+import sure
 from foresee import InputError, MaxHerding, UncertaintyHerding, View, herd
 from foresee.strategies import herding
 from foresee.testing import check_strategy, random_draws, random_view
@@ -310,9 +312,20 @@ def test_the_guide_to_methods_shows_what_covering_brings():
         cells = " | ".join(f"{row.less_badge:+.2f} ± {row.error:.2f}" for row in rows)
         assert f"| {method} | {cells} |" in guide
         worst = min(row.less_badge for row in rows)
-        assert (worst > 0) == (method in ("UHerding", "RelevantUHerding"))
+        assert (worst > 0) == (method in ("UHerding", "Default"))
+
+
+def test_the_guide_to_methods_shows_what_the_default_brings_in_larger_batches():
+    guide = (Path(__file__).parents[2] / "docs" / "methods.md").read_text().replace("−", "-")
+    names = {"Default": "Default", "not aleatoric": "GreedySure"}
+    for dropout, (method, name) in product(sure.DROPOUTS, names.items()):
+        rows = [r for r in sure.read() if (r.dropout, r.method) == (dropout, method)]
+        of = {s: [r.less_badge for r in rows if r.setting == s] for s in sure.SETTINGS}
+        cells = (" / ".join(f"{gap:+.1f}" for gap in gaps) for gaps in of.values())
+        assert f"| {name}, dropout {dropout:g} | {' | '.join(cells)} |" in guide
+        assert min(gap for gaps in of.values() for gap in gaps) > 0
 
 
 def test_a_trial_of_what_covering_brings_begins_with_the_same_network():
-    first = [measured.trial("narrow", method, 0)[0] for method in ("BADGE", "RelevantUHerding")]
+    first = [measured.trial("narrow", method, 0)[0] for method in ("BADGE", "Default")]
     assert first[0] == first[1]

@@ -63,8 +63,11 @@ METHODS: dict[str, Entry] = {
     "MELL_MCMC": Entry(lambda e: TopK(mell, e.candidates, e.targets), chain=True),
     "MEBL": Entry(lambda e: TopK(mebl, e.candidates)),
     "Default": Entry(lambda e: Default()),
-    # What the default was at first: as Greedy, of more candidates.
-    "Greedy4000": Entry(lambda e: Default(with_draws=GreedyConditioning(targets=1000))),
+    # What the default was at first, and then: as Greedy, of more candidates.
+    "Greedy4000": Entry(lambda e: GreedyConditioning(max(4000, 10 * e.n_query), 1000)),
+    "GreedySure": Entry(
+        lambda e: GreedyConditioning(max(4000, 10 * e.n_query), 1000, aleatoric=False)
+    ),
     "Greedy": Entry(lambda e: GreedyConditioning(e.candidates)),
     "MEBL++": Entry(lambda e: MeblPlusPlus(e.candidates)),
     "PowerMELL": Entry(lambda e: PowerMell(e.candidates, e.targets)),
@@ -74,7 +77,6 @@ METHODS: dict[str, Entry] = {
     "UHerding": Entry(lambda e: UncertaintyHerding()),
     "MaxHerding": Entry(lambda e: MaxHerding()),
     "TargetUHerding": Entry(lambda e: UncertaintyHerding(cover="target")),
-    "RelevantUHerding": Entry(lambda e: UncertaintyHerding(targets=5000, cover="both")),
     "TargetHerding": Entry(lambda e: MaxHerding(cover="target")),
     "TypiClust": Entry(lambda e: TypiClust()),
     "BAIT": Entry(lambda e: Bait(axes=128)),

@@ -35,35 +35,6 @@ PLAN = "plan.json"
 _PATIENCE = 0.5  # seconds: `busy` holds a lock for an instant, a trial for as long as it runs
 _NAME = re.compile(r"\w[\w+.-]*")
 _CONFIGURATION = ("experiment", "method", "seed", "data")
-# What the default was when headers had no values of it, whatever it is now.
-_FIRST_DEFAULT: dict[str, Any] = {
-    "few_draws": 20,
-    "candidates": 4000,
-    "candidates_each": 10,
-    "with_draws": {
-        "type": "GreedyConditioning",
-        "candidates": None,
-        "targets": 1000,
-        "classes": 16,
-        "noise": None,
-        "draws": None,
-    },
-    "with_embeddings": {
-        "type": "MaxHerding",
-        "candidates": None,
-        "targets": 1000,
-        "cover": "target",
-        "bandwidth": 1.0,
-    },
-    "with_points": {
-        "type": "TopK",
-        "score": "foresee.scores.entropy",
-        "candidates": None,
-        "targets": None,
-        "point": True,
-        "chunk": 64 << 20,
-    },
-}
 _BEGIN = b'{"kind": "header", "format": '
 _MISFITS = (KeyError, TypeError, ValueError, RecursionError)
 
@@ -489,12 +460,8 @@ def _stated(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration with the values of its strategy that older headers left unsaid."""
     method = config["method"]
     strategy = method.get("strategy")
-    noisy = {"aleatoric": True}  # the one account of noise at first
-    if isinstance(strategy, dict) and strategy.get("type") == "Default":
-        strategy = {**_FIRST_DEFAULT, **strategy}
-        strategy["with_draws"] = {**noisy, **strategy["with_draws"]}
-    elif isinstance(strategy, dict) and strategy.get("type") == "GreedyConditioning":
-        strategy = {**noisy, **strategy}
+    if isinstance(strategy, dict) and strategy.get("type") == "GreedyConditioning":
+        strategy = {"aleatoric": True, **strategy}  # the one account of noise at first
     return {**config, "method": {**method, "strategy": strategy}}
 
 

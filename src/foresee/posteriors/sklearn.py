@@ -255,7 +255,9 @@ class Members:
         """The inputs themselves [n d], if every member is linear in them."""
         if not all(hasattr(model, "coef_") for model in self.models):
             raise InputError("no embedding of these members: use a score from draws, or a network")
-        return map_rows(lambda x: _dense(_table(self.models[0], x)), inputs)
+        from sklearn.utils import check_array  # refuses NaN, as each of the models would
+
+        return map_rows(lambda x: check_array(_dense(_table(self.models[0], x))), inputs)
 
     def _names(self) -> NDArray[Any]:
         models = self.models if self.whole is None else (*self.models, self.whole)

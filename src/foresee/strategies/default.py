@@ -14,16 +14,14 @@ from foresee.errors import InputError
 from foresee.scores import entropy
 from foresee.strategies.candidates import check_request, check_target
 from foresee.strategies.greedy import GreedyConditioning
-from foresee.strategies.herding import MaxHerding, herd
+from foresee.strategies.herding import UncertaintyHerding, herd, nearest_hundredth
 from foresee.strategies.topk import TopK
-from foresee.types import Strategy, View, more_draws
+from foresee.types import Strategy, View
 
-# Points that a batch is chosen from, at least, and targets that it sees.
-CANDIDATES, TARGETS = 4000, 1000
-
-_WITH_DRAWS = GreedyConditioning(targets=TARGETS, aleatoric=False)
-_WITH_EMBEDDINGS = MaxHerding(targets=TARGETS, cover="target")
+_WITH_EMBEDDINGS = UncertaintyHerding(candidates=50_000, targets=5000, cover="both")
+_WITH_DRAWS = GreedyConditioning(candidates=4000, targets=1000, aleatoric=False)
 _WITH_POINTS = TopK(entropy, point=True)
+_COLD = 4000, 1000  # points and targets, of which a first batch sees no more
 
 
 def default_strategy(view: View, size: int) -> Strategy:
@@ -35,19 +33,20 @@ def default_strategy(view: View, size: int) -> Strategy:
         size: of the batch, from one point to thousands.
 
     Returns:
-        With 20 draws or more, or a posterior that can make them, `GreedyConditioning`, which makes
-        draws and noise follow the batch, among 4000 points of the pool or ten for each pick, and
-        1000 targets. With fewer draws or none, and embeddings, `MaxHerding`, which covers the
-        target. With few draws alone, `GreedyConditioning` still; with the model's own predictions
-        alone, the highest entropies. Without any label `ColdStart`, which covers the target by raw
-        features.
+        With embeddings, `UncertaintyHerding`, which covers what the mean over draws doubts, or the
+        model itself where it has no draws, in the target and in what of the pool is like it: 5000
+        points of each, by 50 000 points of the pool. Without, or where they have more than 4096
+        features, or where even a hundredth of the pool is farther from a point than the kernel is
+        wide, so that its label says little of others, `GreedyConditioning`, which makes draws and
+        noise follow the batch, among 4000 points and for 1000 targets. Batches are chosen from ten
+        points for each pick at least. With the model's own predictions alone, the highest
+        entropies; without any label `ColdStart`, which covers the target by raw features.
 
     >>> from foresee.testing import random_view
-    >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=50), 3)
-    GreedyConditioning(candidates=None, targets=1000, classes=16, noise=None, draws=None, \
-aleatoric=False)
-    >>> default_strategy(random_view(np.random.default_rng(0), n=40, t=5), 3)
-    MaxHerding(candidates=None, targets=1000, cover='target', bandwidth=1.0)
+    >>> view = random_view(np.random.default_rng(0), n=40)
+    >>> default_strategy(view, 3)
+    UncertaintyHerding(candidates=50000, targets=5000, cover='both', bandwidth=1.0, \
+temperature=1.0, point=False)
     """
     return Default().choice(view, size)
 
@@ -76,8 +75,8 @@ class ColdStart:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
         check_target(view)
-        order = rng.permutation(len(view.pool))[: max(CANDIDATES, size)]
-        some = rng.permutation(len(view.val))[:TARGETS]
+        order = rng.permutation(len(view.pool))[: max(_COLD[0], size)]
+        some = rng.permutation(len(view.val))[: _COLD[1]]
         points, goals = (
             _raw(name, x) for name, x in (("pool", view.pool[order]), ("val", view.val[some]))
         )
@@ -95,28 +94,26 @@ class Default:
     `foresee run` keeps them with its rounds, so that those of another default never mix with them.
 
     Args:
-        few_draws: below so many, draws tell less about a batch than embeddings do.
-        candidates: points of the pool that a batch is chosen from, at least,
-        candidates_each: and for each of its points.
-        with_draws: what is taken where there are draws enough, or no embeddings,
-        with_embeddings: where draws are few,
+        with_embeddings: what is taken where there are embeddings, and neighbours among them,
+        with_draws: else, where there are draws,
         with_points: and where there are the model's own predictions alone.
+        widest: features of an embedding, above which it is left aside.
+        candidates_each: points of the pool for each of a batch, at least.
 
     >>> from foresee.testing import random_view
-    >>> view = random_view(np.random.default_rng(0), n=40, t=50)
+    >>> view = random_view(np.random.default_rng(0), n=40)
     >>> Default()(view, 3, np.random.default_rng(0))
-    array([38, 18, 17])
+    array([10, 29, 39])
     """
 
-    few_draws: int = 20
-    candidates: int = CANDIDATES
-    candidates_each: int = 10
+    with_embeddings: UncertaintyHerding = _WITH_EMBEDDINGS
     with_draws: GreedyConditioning = _WITH_DRAWS
-    with_embeddings: MaxHerding = _WITH_EMBEDDINGS
     with_points: TopK = _WITH_POINTS
+    widest: int = 4096
+    candidates_each: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("few_draws", "candidates", "candidates_each"):
+        for name in ("widest", "candidates_each"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
@@ -133,9 +130,21 @@ class Default:
         posterior: Any = view.posterior
         if posterior is None:
             return ColdStart()
-        draws = _shape(more_draws(posterior, self.few_draws), "predict", view)[1]
-        enough = max(self.candidates, self.candidates_each * size)
-        candidates = enough if enough < len(view.pool) else None
-        if draws < self.few_draws and _shape(posterior, "embed", view)[1]:
-            return replace(self.with_embeddings, candidates=candidates)
-        return replace(self.with_draws, candidates=candidates) if draws else self.with_points
+        draws = _shape(posterior, "predict", view)[1]
+        chosen: UncertaintyHerding | GreedyConditioning
+        if self._has_neighbours(view):
+            chosen = replace(self.with_embeddings, point=not draws)
+        elif draws:
+            chosen = self.with_draws
+        else:
+            return self.with_points
+        if chosen.candidates is None:
+            return chosen
+        return replace(chosen, candidates=max(chosen.candidates, self.candidates_each * size))
+
+    def _has_neighbours(self, view: View) -> bool:
+        """Whether a label covers others: counts of words, say, are all far from each other."""
+        if not 0 < _shape(view.posterior, "embed", view)[1] <= self.widest:
+            return False
+        bandwidth = self.with_embeddings.bandwidth
+        return bandwidth is None or nearest_hundredth(view) <= bandwidth

@@ -248,6 +248,26 @@ def _check_bandwidth(bandwidth: float | None) -> None:
         raise InputError(f"bandwidth must be None or positive and finite, got {bandwidth}")
 
 
+def nearest_hundredth(view: View) -> float:
+    """How far from a point the nearest hundredth of the pool reaches, in a median of 1000 points.
+
+    >>> from foresee.testing import random_view
+    >>> round(nearest_hundredth(random_view(np.random.default_rng(0), n=40)), 2)
+    0.55
+    """
+    places = np.linspace(0, len(view.pool) - 1, min(len(view.pool), 1000)).astype(np.int64)
+    rows = _embedded(view, "pool", arrays.Rows(view.pool, places))
+    with tiled.full_precision():
+        squared = -_exponent(rows, rows)
+    farthest = min(-(-len(rows) // 100) + 1, len(rows))  # and the point itself
+    return float(squared.kthvalue(farthest).values.median()) ** 0.5
+
+
+def _embedded(view: View, name: str, inputs: Any) -> Float[Tensor, "n d"]:
+    rows = matrix(f"posterior.embed({name})", view.posterior.embed, inputs)
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
 def _chosen(
     strategy: MaxHerding | UncertaintyHerding,
     view: View,
@@ -257,26 +277,22 @@ def _chosen(
 ) -> NDArray[np.int64]:
     order = draw_candidates(view, size, strategy.candidates, rng)
 
-    def embedded(name: str, inputs: Any) -> Float[Tensor, "n d"]:
-        rows = matrix(f"posterior.embed({name})", view.posterior.embed, inputs)
-        return torch.nn.functional.normalize(rows, dim=1)
-
     covered: dict[str, NDArray[np.int64]] = {}  # positions in each set that is covered
     if strategy.cover == "pool":
         covered["pool"] = rng.permutation(len(view.pool))[: strategy.targets]
-        pool = embedded("pool", view.pool)
+        pool = _embedded(view, "pool", view.pool)
         goals, points = pool[covered["pool"]], pool[order]
     else:
         check_target(view)
         covered["val"] = rng.permutation(len(view.val))[: strategy.targets]
-        goals = embedded("val", arrays.Rows(view.val, covered["val"]))
-        points = embedded("pool", arrays.Rows(view.pool, order)).to(goals)
+        goals = _embedded(view, "val", arrays.Rows(view.val, covered["val"]))
+        points = _embedded(view, "pool", arrays.Rows(view.pool, order)).to(goals)
     if strategy.cover == "both":
         covered["pool"] = order[: strategy.targets]  # candidates are in random order
         goals = torch.cat([goals, points[: strategy.targets]])
     known = points[:0]
     if view.labelled is not None and len(view.labelled):
-        known = embedded("labelled", view.labelled)
+        known = _embedded(view, "labelled", view.labelled)
     worth = None
     if doubts is not None:
         worth = torch.cat([doubts(view, name, some).to(goals) for name, some in covered.items()])
@@ -331,7 +347,7 @@ def _herded(
     points, cover, labelled = (rows.to(mean) - mean for rows in (points, cover, labelled))
     with tiled.full_precision():
         sigma = _bandwidth(cover, labelled) if bandwidth is None else bandwidth
-        points, cover, labelled = (rows.div(sigma).float() for rows in (points, cover, labelled))
+        points, cover, labelled = (rows.div_(sigma).float() for rows in (points, cover, labelled))
         far = cover.new_full((len(cover),), torch.inf)
         approach(far, len(labelled), lambda i, j: -_exponent(cover[i], labelled[j]))
         worth = torch.ones_like(far) if worth is None else worth.to(far)
