@@ -133,7 +133,7 @@ class Default:
         draws = _shape(posterior, "predict", view)[1]
         chosen: UncertaintyHerding | GreedyConditioning
         if self._has_neighbours(view):
-            chosen = replace(self.with_embeddings, point=not draws)
+            chosen = replace(self.with_embeddings, point=self.with_embeddings.point or not draws)
         elif draws:
             chosen = self.with_draws
         else:
