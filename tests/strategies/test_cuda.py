@@ -130,7 +130,8 @@ def test_relevant_badge():
 
 @pytest.mark.parametrize("labelled", [0, 50])
 @pytest.mark.parametrize(
-    "strategy", [MaxHerding(cover="target"), UncertaintyHerding(cover="target")]
+    "strategy",
+    [MaxHerding(cover="target"), *(UncertaintyHerding(cover=c) for c in ("target", "both"))],
 )
 def test_herding(strategy, labelled):
     n = 2000 + labelled + 300
