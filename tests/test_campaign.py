@@ -215,6 +215,9 @@ def test_what_is_read_in_the_results_of_the_default():
     assert len(gaps) == 9
     for rival in ("BADGE", "MELL", "Random"):
         assert all(one[rival].mean > 0 and one[rival].p < 0.05 for one in gaps)
+    (cameras,) = (counted.gaps(one) for one in counted.found(HERE, ["iwildcam-slice"]))
+    means = [round(cameras[rival].mean, 1) for rival in ("BADGE", "MELL", "Random")]
+    assert means == [1.0, 1.9, 3.9]
 
 
 def test_how_much_noise_methods_buy_on_digits():
