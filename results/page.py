@@ -403,5 +403,8 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
         axes.set_xlabel("labels")
     figure.axes[0].set_ylabel("test accuracy, %")
     lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=8, frameon=False)
+    names = 3, 6, 8  # in a row below so many panels
+    figure.legend(
+        lines.values(), lines, loc="outside lower center", ncols=names[across - 1], frameon=False
+    )
     figure.savefig(path)
