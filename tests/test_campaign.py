@@ -7,6 +7,7 @@ import sys
 import tarfile
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import campaign
@@ -172,6 +173,8 @@ def test_what_the_guide_to_methods_advises_follows_from_the_rounds():
         assert max(of(first + noisy, method)) <= 0
         assert of(default, method) == of(sure, method) == [-1] * 6
     assert of(default, "Greedy4000") == [-1] * 6
+    for method in ("MELL", "MEBL", "Random"):
+        assert of([outcomes(small, "Default")], method) == [-1] * 3
     assert of(sure, "Greedy4000") == [0, 0, -1, -1, -1, -1]
     assert of(default, "GreedySure") == [-1, -1, 0, 0, -1, 1]
     assert of(default, "TargetUHerding") == [-1, -1, 0, 0, 0, 1]
@@ -215,6 +218,19 @@ def test_what_is_read_in_the_results_of_the_default():
     assert len(gaps) == 9
     for rival in ("BADGE", "MELL", "Random"):
         assert all(one[rival].mean > 0 and one[rival].p < 0.05 for one in gaps)
+    small = [one for one in counted.found(HERE, ["mnist-small"]) if "Default" in one.areas]
+    settings = [one.study.experiment.setting for one in small]
+    assert settings == ["noshift", "shift", "narrow"]
+    gaps = dict(zip(settings, (counted.gaps(one) for one in small), strict=True))
+    for setting, rival in product(settings, ("BADGE", "MELL", "Random")):
+        gap = gaps[setting][rival]
+        assert gap.mean - gap.half > -0.5
+        assert (gap.p < 0.05) == ((setting, rival) != ("noshift", "BADGE"))
+    narrow = gaps["narrow"]
+    assert narrow["BADGE"].mean - narrow["BADGE"].half > 0
+    assert [round(narrow[m].mean, 1) for m in ("TargetUHerding", "TargetBAIT")] == [-0.3, -0.4]
+    lost = [(s, m) for s, one in gaps.items() for m, g in one.items() if g.mean < 0 and g.p < 0.05]
+    assert lost == [("narrow", "TargetUHerding"), ("narrow", "TargetBAIT")]
     (cameras,) = (counted.gaps(one) for one in counted.found(HERE, ["iwildcam-slice"]))
     means = [round(cameras[rival].mean, 1) for rival in ("BADGE", "MELL", "Random")]
     assert means == [1.0, 1.9, 3.9]
