@@ -21,7 +21,7 @@ from foresee.types import Strategy, View
 _WITH_EMBEDDINGS = UncertaintyHerding(candidates=50_000, targets=5000, cover="both")
 _WITH_DRAWS = GreedyConditioning(candidates=4000, targets=1000, aleatoric=False)
 _WITH_POINTS = TopK(entropy, point=True)
-_COLD = 4000, 1000  # points and targets, of which a first batch sees no more
+_COLD_POINTS, _COLD_TARGETS = 4000, 1000  # that a first batch sees, no more
 
 
 def default_strategy(view: View, size: int) -> Strategy:
@@ -75,8 +75,8 @@ class ColdStart:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
         check_target(view)
-        order = rng.permutation(len(view.pool))[: max(_COLD[0], size)]
-        some = rng.permutation(len(view.val))[: _COLD[1]]
+        order = rng.permutation(len(view.pool))[: max(_COLD_POINTS, size)]
+        some = rng.permutation(len(view.val))[:_COLD_TARGETS]
         points, goals = (
             _raw(name, x) for name, x in (("pool", view.pool[order]), ("val", view.val[some]))
         )
