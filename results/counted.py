@@ -28,7 +28,8 @@ class Counted:
     """The areas × 100 of a study by method and seed, over its first ``rounds``.
 
     ``again`` and ``bad`` are rounds among them that trained a second network, and that trained
-    badly, by method; ``behind`` are methods without a trial so long.
+    badly, by method; ``behind`` are methods without a trial so long; ``fit`` is the median train
+    accuracy of the last round that counts.
     """
 
     study: Study
@@ -37,6 +38,7 @@ class Counted:
     again: Counter[str]
     bad: Counter[str]
     behind: tuple[str, ...]
+    fit: float | None
 
     @property
     def title(self) -> str:
@@ -76,6 +78,7 @@ def counted(study: Study) -> Counted:
         Counter(trial.method for trial, _ in health.restarted(trials)),
         Counter(one.trial.method for one in bad),
         tuple(method for method in study.trials if method not in areas),
+        health.fit(replace(trial, rounds=trial.rounds[-1:]) for trial in trials),
     )
 
 

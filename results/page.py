@@ -64,6 +64,7 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
         row("*rounds*", lengths),
         row("*network*", map(network, columns)),
         row("*trained*", map(_trained, columns)),
+        row("*train accuracy at the end*", map(_fit, columns)),
     ]
     if any(one.behind for one in columns):
         footing.append(row("*not so far yet*", (words.few(one.behind) for one in columns)))
@@ -73,6 +74,10 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
 def _trained(one: Counted) -> str:
     rounds = one.rounds * sum(map(len, one.areas.values()))
     return f"{one.again.total()} again and {one.bad.total()} badly of {words.count(rounds)} rounds"
+
+
+def _fit(one: Counted) -> str:
+    return words.ABSENT if one.fit is None else f"{100 * one.fit:.0f} %"
 
 
 def default_table(here: Path, parts: Sequence[str], name: str = "Default") -> str:

@@ -417,6 +417,16 @@ def test_no_table_is_silent_about_a_network_that_never_left_its_plateau(shown):
         assert "2 again and 1 badly of 132 rounds" in page.TABLES[name](HERE, ["mine"]), name
 
 
+def test_tables_tell_how_well_the_last_networks_fit(shown):
+    fits = [1.0] * 10 + [0.5]
+    trials = [level("Default", seed, 90.0, train_accuracy=fits) for seed in range(2)]
+    shown(*trials, level("BADGE", 0, 90.0))
+    for table in (page.default_table, page.auc_table, page.paper_table):
+        assert cells(table(HERE, []), "*train accuracy at the end*")[0] == "50 %"
+    shown(level("Default", 0, 90.0, train_accuracy=[None] * 11))
+    assert cells(page.auc_table(HERE, []), "*train accuracy at the end*") == ["–"]
+
+
 # --- the budget and the data ------------------------------------------------------------------
 
 
