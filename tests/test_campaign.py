@@ -242,6 +242,35 @@ def test_what_is_read_in_the_results_of_the_default():
     assert means == [1.0, 1.9, 3.9]
 
 
+def test_the_default_lost_where_networks_do_not_fit_alone():
+    parts = ["cifar100-slim", "svhn-slim"]
+    short = {one.study.experiment.name: one for one in counted.found(HERE, parts)}
+    lost = {
+        (name, rival): round(gap.mean, 1)
+        for name, one in short.items()
+        for rival, gap in counted.gaps(one).items()
+        if gap.p < 0.05
+    }
+    assert lost == {
+        ("cifar100-noshift", "Random"): -0.6,
+        ("svhn-noshift", "Random"): -0.9,
+        ("svhn-noshift", "BADGE"): -1.1,
+        ("svhn-noshift", "MELL"): -1.3,
+    }
+    assert round(short["cifar100-noshift"].fit, 2) == 0.47
+    assert round(short["svhn-noshift"].fit, 2) == 0.84
+    for one in short.values():
+        ends = {}
+        for trial in one.study.all:
+            ends.setdefault(trial.method, []).append(trial.rounds[-1].train_accuracy)
+        assert min(ends, key=lambda method: np.mean(ends[method])) == "Default"
+    (longer,) = counted.found(HERE, ["svhn-slim-longer"])
+    level = counted.gaps(longer)
+    assert longer.fit > 0.98
+    assert all(gap.p > 0.05 for gap in level.values())
+    assert [round(level[m].mean, 1) for m in ("BADGE", "MELL", "Random")] == [-0.1, -0.1, 0.7]
+
+
 def noise_bought(part):
     """Per cent of labels that are of scrambled images, by method: least and most of settings."""
     shares = {}
