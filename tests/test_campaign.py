@@ -242,7 +242,7 @@ def test_what_is_read_in_the_results_of_the_default():
     assert means == [1.0, 1.9, 3.9]
 
 
-def test_the_default_lost_where_networks_do_not_fit_alone():
+def test_the_default_lost_only_where_networks_do_not_fit():
     parts = ["cifar100-slim", "svhn-slim"]
     short = {one.study.experiment.name: one for one in counted.found(HERE, parts)}
     lost = {
