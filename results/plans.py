@@ -162,7 +162,7 @@ PARTS: dict[str, tuple[Plan, ...]] = {
     # Networks did not fit their labels there: whether the order hangs on that.
     "svhn-slim-longer": (Plan([on_two_cores("svhn", 0.06)], SOME, range(3)),),
     "cifar100-slim-longer": (Plan([on_two_cores("cifar100", 0.06)], SOME, range(3)),),
-    "cifar10-slim": (Plan([on_two_cores("cifar10", 0.06, **s) for s in SETTINGS], SOME, range(3)),),
+    "cifar10-slim": (Plan([on_two_cores("cifar10", 0.06, **s) for s in SETTINGS], SOME, range(4)),),
     "iwildcam-slice": (Plan([_IWILDCAM], (*SOME, "GreedySure"), range(3)),),
     "digits-settings": (
         Plan(settings("digits"), MAIN, range(10)),
