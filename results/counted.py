@@ -29,7 +29,7 @@ class Counted:
 
     ``again`` and ``bad`` are rounds among them that trained a second network, and that trained
     badly, by method; ``behind`` are methods without a trial so long; ``fit`` is the median train
-    accuracy of the last round that counts.
+    accuracy of the last round that counts; ``left_out`` are rounds, of a seed each, that do not.
     """
 
     study: Study
@@ -39,6 +39,7 @@ class Counted:
     bad: Counter[str]
     behind: tuple[str, ...]
     fit: float | None
+    left_out: int = 0
 
     @property
     def title(self) -> str:
@@ -60,25 +61,33 @@ class Counted:
         return {method: mean_std(by_seed.values()) for method, by_seed in self.areas.items()}
 
 
-def counted(study: Study) -> Counted:
-    """Count so many rounds of a study that the most trials, and long ones, do."""
+def counted(study: Study, sound: bool = False) -> Counted:
+    """Count so many rounds of a study that the most trials, and long ones, do.
+
+    If ``sound``, a round in which a network trained badly is left out for all methods of its seed,
+    whoever comes off better by that.
+    """
     lengths = [len(trial.rounds) for trial in study.all if len(trial.rounds) > 1]
     rounds = max(set(lengths), key=lambda r: r * r * sum(n >= r for n in lengths), default=0)
     long = [t for t in study.all if rounds and len(t.rounds) >= rounds]
     trials = [replace(trial, rounds=trial.rounds[:rounds]) for trial in long]
+    bad = health.unhealthy(trials, study.experiment.classes)
+    left_out = {(one.trial.seed, one.round.number) for one in bad if sound}
     areas: dict[str, dict[int, float]] = {}
     for trial in trials:
-        curve = [r.n_labelled for r in trial.rounds], [r.accuracy for r in trial.rounds]
-        areas.setdefault(trial.method, {})[trial.seed] = 100 * area_under_curve(*curve)
-    bad = health.unhealthy(trials, study.experiment.classes)
+        kept = [r for r in trial.rounds if (trial.seed, r.number) not in left_out]
+        if len(kept) > 1:
+            curve = [r.n_labelled for r in kept], [r.accuracy for r in kept]
+            areas.setdefault(trial.method, {})[trial.seed] = 100 * area_under_curve(*curve)
     return Counted(
         study,
         rounds,
         {method: areas[method] for method in ordered(areas)},
         Counter(trial.method for trial, _ in health.restarted(trials)),
-        Counter(one.trial.method for one in bad),
+        Counter(one.trial.method for one in bad if not sound),
         tuple(method for method in study.trials if method not in areas),
         health.fit(replace(trial, rounds=trial.rounds[-1:]) for trial in trials),
+        len(left_out),
     )
 
 
@@ -102,9 +111,10 @@ def _unpacked(packed: Path) -> list[Study]:
         return folder.read(inner if inner.is_dir() else Path(place)).studies
 
 
-def found(here: Path, parts: Sequence[str]) -> list[Counted]:
+def found(here: Path, parts: Sequence[str], sound: bool = False) -> list[Counted]:
     """What counts of some parts, experiment by experiment, where it is half of the rounds."""
-    every = [counted(study) for part in parts for study in sorted(studies(here, part), key=_place)]
+    some = [study for part in parts for study in sorted(studies(here, part), key=_place)]
+    every = [counted(study, sound) for study in some]
     return [one for one in every if 2 * one.rounds > one.study.experiment.rounds]
 
 

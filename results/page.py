@@ -66,6 +66,8 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
         row("*trained*", map(_trained, columns)),
         row("*train accuracy at the end*", map(_fit, columns)),
     ]
+    if any(one.left_out for one in columns):
+        footing.append(row("*rounds left out*", (str(one.left_out) for one in columns)))
     if any(one.behind for one in columns):
         footing.append(row("*not so far yet*", (words.few(one.behind) for one in columns)))
     return footing
@@ -80,9 +82,11 @@ def _fit(one: Counted) -> str:
     return words.ABSENT if one.fit is None else f"{100 * one.fit:.0f} %"
 
 
-def default_table(here: Path, parts: Sequence[str], name: str = "Default") -> str:
+def default_table(
+    here: Path, parts: Sequence[str], name: str = "Default", sound: bool = False
+) -> str:
     """The default less each other method, experiment by experiment."""
-    columns = [one for one in found(here, parts) if name in one.areas]
+    columns = [one for one in found(here, parts, sound) if name in one.areas]
     noisy = [one for one in columns if one.study.experiment.pool_noise]
     clean = [one for one in columns if one not in noisy]
     return "\n\n".join(_less_table(some, name) for some in (clean, noisy) if some) or NOTHING
@@ -91,6 +95,11 @@ def default_table(here: Path, parts: Sequence[str], name: str = "Default") -> st
 def first_table(here: Path, parts: Sequence[str]) -> str:
     """What was the default at first, less each other method."""
     return default_table(here, parts, "Greedy4000")
+
+
+def sound_table(here: Path, parts: Sequence[str]) -> str:
+    """The same without the rounds in which a network trained badly, for all methods of its seed."""
+    return default_table(here, parts, sound=True)
 
 
 def _less_table(columns: Sequence[Counted], ours: str) -> str:
@@ -336,6 +345,7 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "default": default_table,
     "first": first_table,
+    "sound": sound_table,
     "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,

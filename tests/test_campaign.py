@@ -337,9 +337,11 @@ def shown(monkeypatch):
     """Let a part be made of these trials."""
 
     def show(*trials):
-        found = [counted.counted(study) for study in studies(trials)]
-        monkeypatch.setattr(page, "found", lambda here, parts: found)
-        return found
+        def found(here, parts, sound=False):
+            return [counted.counted(study, sound) for study in studies(trials)]
+
+        monkeypatch.setattr(page, "found", found)
+        return found(HERE, [])
 
     return show
 
@@ -444,6 +446,24 @@ def test_no_table_is_silent_about_a_network_that_never_left_its_plateau(shown):
         assert marked not in "".join(cells(text, "MELL"))
     for name in ("default", "auc", "paper", "rivals", "time"):
         assert "2 again and 1 badly of 132 rounds" in page.TABLES[name](HERE, ["mine"]), name
+
+
+def test_a_round_that_trained_badly_is_left_out_for_all_methods_of_its_seed(shown):
+    falls = [0.9, 0.9, 0.9, 0.1, *[0.9] * 7]
+    (whole,) = shown(
+        trial("Default", 0, falls, train_accuracy=[1.0, 1.0, 1.0, 0.4, *[1.0] * 7]),
+        *(level("Default", seed, 90.0) for seed in (1, 2)),
+        *(trial("BADGE", seed, falls) for seed in range(3)),  # fits its labels, and errs
+    )
+    ruined = whole.areas["Default"][0]
+    assert ruined < 85
+    assert whole.areas["BADGE"] == pytest.approx(dict.fromkeys(range(3), ruined))
+    sound = counted.counted(whole.study, sound=True)
+    assert sound.areas["Default"] == pytest.approx(dict.fromkeys(range(3), 90.0))
+    assert sound.areas["BADGE"] == pytest.approx({0: 90.0, 1: ruined, 2: ruined})
+    assert (sound.rounds, sound.bad.total(), whole.bad.total()) == (11, 0, 1)
+    assert cells(page.sound_table(HERE, []), "*rounds left out*") == ["1"]
+    assert "left out" not in page.default_table(HERE, [])
 
 
 def test_tables_tell_how_well_the_last_networks_fit(shown):
