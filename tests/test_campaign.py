@@ -264,11 +264,51 @@ def test_the_default_lost_only_where_networks_do_not_fit():
         for trial in one.study.all:
             ends.setdefault(trial.method, []).append(trial.rounds[-1].train_accuracy)
         assert min(ends, key=lambda method: np.mean(ends[method])) == "Default"
-    (longer,) = counted.found(HERE, ["svhn-slim-longer"])
-    level = counted.gaps(longer)
-    assert longer.fit > 0.98
-    assert all(gap.p > 0.05 for gap in level.values())
-    assert [round(level[m].mean, 1) for m in ("BADGE", "MELL", "Random")] == [-0.1, -0.1, 0.7]
+
+
+def test_the_default_lost_nowhere_where_networks_fit():
+    parts = ["svhn-slim-longer", "cifar100-slim-longer", "cifar10-slim"]
+    longer = {one.study.experiment.name: one for one in counted.found(HERE, parts)}
+    assert all(one.fit > 0.98 for one in longer.values())
+    gaps = {name: counted.gaps(one) for name, one in longer.items()}
+    means = {
+        name: [round(one[m].mean, 1) for m in ("BADGE", "MELL", "Random")]
+        for name, one in gaps.items()
+    }
+    assert means["svhn-noshift"] == [-0.1, -0.1, 0.7]
+    assert means["cifar100-noshift"] == [0.5, 1.0, 0.1]
+    assert means["cifar10-narrow"] == [2.2, 2.6, 2.9]
+    sure = [(name, m) for name, one in gaps.items() for m, gap in one.items() if gap.p < 0.05]
+    won = [("cifar100-noshift", m) for m in ("MELL", "BADGE")]
+    assert sure == won + [("cifar10-narrow", m) for m in ("MELL", "Random", "BADGE")]
+    random = counted.gaps(longer["cifar10-noshift"], "Random")
+    assert round(random["MELL"].mean, 1) == 0.7
+    assert [method for method, gap in random.items() if gap.p < 0.05] == ["MELL"]
+
+
+def test_what_is_read_of_the_papers_network():
+    noshift, shift, _ = counted.found(HERE, ["mnist-vgg16"])
+    assert page.spearman(shift.means(), counted.in_paper(shift)) == "0.93 of 8 methods"
+    sound = {
+        one.study.experiment.setting: counted.gaps(one)
+        for one in counted.found(HERE, ["mnist-vgg16"], sound=True)
+    }
+    means = {
+        setting: [round(one[m].mean, 1) for m in ("BADGE", "MELL", "Random")]
+        for setting, one in sound.items()
+    }
+    assert means == {
+        "noshift": [0.2, 0.2, 2.5],
+        "shift": [-1.4, -0.5, 1.0],
+        "narrow": [1.7, 2.0, 6.7],
+    }
+    assert [(s, m) for s, one in sound.items() for m, g in one.items() if g.p < 0.05] == [
+        ("noshift", "Random"),
+        ("noshift", "Coreset"),
+        ("narrow", "BALD"),
+        ("narrow", "Coreset"),
+    ]
+    assert min(counted.gaps(one)["BADGE"].half for one in (noshift, shift)) > 4
 
 
 def noise_bought(part):
