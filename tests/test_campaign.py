@@ -287,12 +287,18 @@ def test_the_default_lost_nowhere_where_networks_fit():
 
 
 def test_what_is_read_of_the_papers_network():
-    noshift, shift, _ = counted.found(HERE, ["mnist-vgg16"])
+    plain = noshift, shift, narrow = counted.found(HERE, ["mnist-vgg16"])
     assert page.spearman(shift.means(), counted.in_paper(shift)) == "0.93 of 8 methods"
-    sound = {
-        one.study.experiment.setting: counted.gaps(one)
-        for one in counted.found(HERE, ["mnist-vgg16"], sound=True)
-    }
+    without = counted.found(HERE, ["mnist-vgg16"], sound=True)
+    badly = [
+        other.areas[method][seed] - area
+        for one, other in zip(plain, without, strict=True)
+        for method in one.bad
+        for seed, area in one.areas[method].items()
+    ]
+    assert 9 < max(badly) < 10
+    assert (noshift.bad["Default"], shift.bad.total(), narrow.bad) == (1, 0, {"Entropy": 1})
+    sound = {one.study.experiment.setting: counted.gaps(one) for one in without}
     means = {
         setting: [round(one[m].mean, 1) for m in ("BADGE", "MELL", "Random")]
         for setting, one in sound.items()
