@@ -92,6 +92,23 @@ def default_table(
     return "\n\n".join(_less_table(some, name) for some in (clean, noisy) if some) or NOTHING
 
 
+def glance_table(here: Path, parts: Sequence[str]) -> str:
+    """The default less its rivals, an experiment a row."""
+    rivals = ("BADGE", "MELL", "Random")
+    rows = []
+    for one in found(here, parts):
+        tests = gaps(one)
+        if not tests.keys() >= set(rivals):
+            continue
+        setup, seeds = one.study.experiment, [tests[rival].seeds for rival in rivals]
+        network = f"{setup.network}, {words.part(setup.budget)}"
+        cells = (_told(tests[rival]) + one.marks(rival) for rival in rivals)
+        title = one.title + one.marks("Default")
+        rows.append([title, network, _fit(one), words.span(seeds), *cells])
+    head = ["", "network, part of the iterations", "train accuracy at the end", "seeds"]
+    return f"{markdown([*head, *(f'less {rival}' for rival in rivals)], rows)}\n\n{LEGEND}"
+
+
 def first_table(here: Path, parts: Sequence[str]) -> str:
     """What was the default at first, less each other method."""
     return default_table(here, parts, "Greedy4000")
@@ -106,12 +123,7 @@ def _less_table(columns: Sequence[Counted], ours: str) -> str:
     tests = [gaps(one, ours) for one in columns]
 
     def cell(one: Counted, test: Gap | None, method: str) -> str:
-        if test is None:
-            return words.ABSENT
-        told = signed(test.mean)
-        if test.seeds > 1:
-            told += f" ({signed(test.mean - test.half)} to {signed(test.mean + test.half)})"
-        return (f"**{told}**" if test.p < SIGNIFICANT else told) + one.marks(method)
+        return words.ABSENT if test is None else _told(test) + one.marks(method)
 
     def name(method: str) -> str:
         seeds = [test[method].seeds for test in tests if method in test]
@@ -124,6 +136,14 @@ def _less_table(columns: Sequence[Counted], ours: str) -> str:
         pairs = zip(columns, tests, strict=True)
         rows.append([name(method), *(cell(one, test.get(method), method) for one, test in pairs)])
     return _made(columns, rows)
+
+
+def _told(test: Gap) -> str:
+    """A difference with its interval, in bold where it is sure."""
+    told = signed(test.mean)
+    if test.seeds > 1:
+        told += f" ({signed(test.mean - test.half)} to {signed(test.mean + test.half)})"
+    return f"**{told}**" if test.p < SIGNIFICANT else told
 
 
 def tally_table(here: Path, parts: Sequence[str]) -> str:
@@ -343,6 +363,7 @@ def curves(here: Path, parts: Sequence[str]) -> str:
 
 
 TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
+    "glance": glance_table,
     "default": default_table,
     "first": first_table,
     "sound": sound_table,

@@ -432,6 +432,19 @@ def test_methods_are_compared_over_the_seeds_that_they_have(shown):
     assert cells(table, "*seeds*") == ["1–6"]
 
 
+def test_at_a_glance_the_default_is_less_its_rivals_where_all_of_them_are(shown):
+    heights = {"Default": 95.0, "BADGE": 94.0, "MELL": 96.0, "Random": 90.0, "BALD": 80.0}
+    narrow = experiment("mnist", narrow=True, budget=0.05)
+    shown(
+        *(level(m, s, h + s * (m == "MELL")) for m, h in heights.items() for s in range(3)),
+        *(level(m, 0, 90.0, setup=narrow) for m in ("Default", "BADGE", "MELL")),
+    )
+    table = page.glance_table(HERE, [])
+    row = ["vgg16, 5 %", "100 %", "3", "**+1.00 (+1.00 to +1.00)**", "−2.00 (−4.48 to +0.48)"]
+    assert cells(table, "MNIST, no shift")[:5] == row
+    assert "narrow" not in table
+
+
 def test_holm_corrects_for_the_number_of_comparisons():
     assert counted.holm_adjusted([0.01, 0.03, 0.04]) == pytest.approx([0.03, 0.06, 0.06])
     assert counted.holm_adjusted([0.6, 0.7]) == [1, 1]
