@@ -249,6 +249,17 @@ def test_status_shows_what_is_running_and_what_is_not(small):
     assert tiny_row[2:5] == ["0/2", "1", "1/6"]
 
 
+def test_status_counts_picks_in_the_target_not_rounds(monkeypatch):
+    setup = replace(tiny.NARROW[0], n_query=59)  # and of 60 one is left for the second round
+    monkeypatch.setattr(paper, "NARROW", (setup,))
+    command("run", "digits", "--narrow", "--methods", "random", "--seeds", "1")
+    (found,) = store.trials(Path("runs"))
+    inside = [round_.in_target for round_ in found.rounds[:2]]
+    assert inside[1] in (0, 1)
+    share = (59 * inside[0] + inside[1]) / 60
+    assert rows_of(command("status", "runs"))[0][-2:] == [f"{100 * share:.0f}", "%"]
+
+
 def rows_of(result):
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines() if "digits" in line]

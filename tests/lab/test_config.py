@@ -118,6 +118,22 @@ def _timeless(rounds):
     return [replace(round_, seconds=()) for round_ in rounds]
 
 
+@pytest.mark.parametrize(
+    ("setting", "old", "new"),
+    [("narrow", '["0", "2"]', '["1"]'), ("shift", '["north"]', '["south"]')],
+)
+def test_splits_for_another_target_or_source_are_refused(folder, setting, old, new):
+    write((', "shift", "narrow"', f', "{setting}"'))
+    run(read(), "theirs")
+    write((', "shift", "narrow"', f', "{setting}"'), (old, new))
+    found = read()
+    place = runner.Place(Path("ours"), found.data, home=found.home, splits=Path("theirs"))
+    plain, other = (runner.plan([e], ["Random"], [0]) for e in found.experiments)
+    assert [o.state for o in runner.run_all(plain, place)] == ["finished"]
+    (outcome,) = runner.run_all(other, place)
+    assert f"drawn for another target or source than toy-{setting} has" in outcome.message
+
+
 def test_data_that_changed_are_not_mixed_in(folder):
     run(read())
     arrays = dict(np.load("toy.npz"))
@@ -195,6 +211,7 @@ WRONG = {
     "a key": ("n_seed = 12", "n_seeds = 12", 12, "[sizes] has no key 'n_seeds': did you mean"),
     "a type": ("n_pool = 40", 'n_pool = "40"', 13, "sizes.n_pool: Expected `int`, got `str`"),
     "a size": ("n_val = 10", "n_val = 0", 14, "sizes.n_val must be positive, got 0"),
+    "no target": ("rounds = 2", "rounds = 2\ntargets = 0", 18, "sizes.targets must be positive"),
     "missing": ("n_test = 20\n", "", 11, "sizes.n_test is missing: add it under [sizes]"),
     "too many": ("n_pool = 40", "n_pool = 4000", 13, "noshift: toy has 200 rows in all, and 4042"),
     "no path": ('"toy.npz"', '"no.npz"', 4, "there is nothing at no.npz"),
@@ -456,6 +473,13 @@ def test_images_in_an_archive(folder, layout):
     assert data.kind == "images"
     expected = pixels.transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(data.inputs, expected[:, :1] if layout == "n h w" else expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 5), (16, 16, 4)])
+def test_images_that_no_network_of_ours_reads_are_refused(folder, shape):
+    mine = Experiment("t", False, 6, 2, 1, 1, 1, 1, 1, 1, 1, 1, 5, "mlp", own=Own("npz", ""))
+    with pytest.raises(InputError, match=r"network mlp reads square images .* crop or pad them"):
+        own.sampler(mine, own.Shape(shape, (0.5,), (0.5,)), lambda name: None)
 
 
 def test_numbers_for_networks_are_standardised_over_all_rows(folder):

@@ -407,8 +407,9 @@ def test_a_set_may_be_one_file_of_arrays(tmp_path):
     assert (found.name, found.classes, int(found.source.sum())) == ("svhn", images.classes, 500)
     np.testing.assert_array_equal(found.pixels, images.pixels)
     np.testing.assert_array_equal(found.labels, images.labels)
-    packed(tmp_path)
-    assert load("svhn", tmp_path).source is None
+    packed(tmp_path, classes=np.arange(10))
+    numbered = load("svhn", tmp_path)
+    assert (numbered.source, numbered.classes) == (None, tuple("0123456789"))
 
 
 @pytest.mark.parametrize(

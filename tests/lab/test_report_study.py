@@ -140,6 +140,36 @@ def test_one_bad_trial_is_named_and_the_others_stay(bad, reason):
     assert str(bad.path) in str(problem)
 
 
+def test_only_trials_on_the_same_sets_are_paired():
+    def on(rows, method, seed):
+        return replace(trial(method, seed), header={**HEADER, "data": rows})
+
+    heard = []
+    some = [on("a", "MELL", 0), on("a", "BALD", 0), on("b", "Random", 0), on("b", "Random", 1)]
+    (found,) = studies(some, heard.append)
+    seeds = {method: [t.seed for t in trials] for method, trials in found.trials.items()}
+    assert seeds == {"MELL": [0], "Random": [1], "BALD": [0]}
+    (problem,) = heard
+    assert "Random-0.jsonl has other sets than most trials" in str(problem)
+
+
+def test_first_networks_that_differ_are_told():
+    def on(device, method, seed, first, **sampler):
+        header = {**HEADER, "method": {"sampler": {"type": "dropout", "device": device, **sampler}}}
+        return replace(trial(method, seed, (first, 0.6, 0.7)), header=header)
+
+    chain = on("cpu", "MELL_MCMC", 1, 0.2, type="chain")
+    found = study(
+        *(on("cpu", m, s, 0.5) for m in ("MELL", "BALD") for s in range(2)),
+        *(on("cuda", "Random", s, 0.5 + 0.01 * s) for s in range(2)),
+        chain,
+    )
+    assert found.parted == [1]
+    (said,) = (c.text for c in cautions([found], ["MELL"]) if "began from" in c.text)
+    assert said.startswith("toy, no shift: the methods of seed 1 began from networks that differ")
+    assert study(chain, trial()).parted == []
+
+
 def test_most_trials_decide_the_configuration():
     heard = []
     some = [trial(seed=0), trial(seed=1, experiment=OTHER), trial(seed=2, experiment=OTHER)]

@@ -334,6 +334,15 @@ def test_experiments_that_no_report_compares_are_not_run_side_by_side(tmp_path):
     go_on(tmp_path, MELL, replace(LINEAR, dataset="toy2", budget=0.5))
 
 
+def test_trials_of_one_seed_share_their_sets(tmp_path):
+    go_on(tmp_path, RANDOM, stop_after=1, data="some rows")
+    go_on(tmp_path, RANDOM, stop_after=0, seed=1, data="its own")
+    go_on(tmp_path, MELL, seed=1, data="of another seed")
+    with pytest.raises(InputError, match=r"Random-0\.jsonl has other sets .* pass --splits as"):
+        go_on(tmp_path, MELL, data="other rows")
+    go_on(tmp_path, MELL, data="some rows")
+
+
 def ask(pool, val, price):
     return mell(pool, val)
 

@@ -16,6 +16,7 @@ def status(
     """Show how far the trials in a folder are."""
     from foresee.lab import store
     from foresee.lab.report import words
+    from foresee.lab.report.light import light
 
     groups: dict[tuple[str, str], list[store.Trial]] = {}
     for trial in store.trials(folder, leave_out):
@@ -31,7 +32,8 @@ def status(
         total = sum(len(t.rounds) if t.finished else t.experiment.rounds + 1 for t in group)
         last = [trial.rounds[-1].accuracy for trial in group if trial.rounds]
         running = {trial.seed for trial in group if not trial.finished and store.busy(trial)}
-        inside = [r.in_target for t in group for r in t.rounds if r.in_target is not None]
+        shares = (light(trial).shares for trial in group)
+        inside = [share["in_target"] for share in shares if "in_target" in share]
         missing = [t.seed for t in group if not t.rounds and t.seed not in running]
         table.add_row(
             experiment,

@@ -26,7 +26,7 @@ from foresee.lab import methods, own, paper
 from foresee.lab.experiment import Experiment, Network, Own, Setting, noisy
 from foresee.recipe import Recipe
 
-_MAY_BE_ZERO = ("size", "targets", "pool_noise")
+_MAY_BE_ZERO = ("size", "pool_noise")
 _KINDS = {".npz": "npz", ".parquet": "parquet", ".csv": "csv"}
 
 

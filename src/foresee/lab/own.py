@@ -188,9 +188,8 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         return Split(name, len(data), *draw_narrow(inside, experiment, rng))
     everything = rng.permutation(len(data))
     if experiment.setting == "shift":
-        assert data.domains is not None
-        in_source = np.isin(data.domains[everything], own.source)
-        first, rest = everything[in_source], everything[~in_source]
+        inside = in_source(data, experiment)[everything]
+        first, rest = everything[inside], everything[~inside]
         _check(name, "in the source domains", len(first), n, "seed")
         _check(name, "in the other domains", len(rest), n, "val", "pool", "test")
         val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
@@ -199,6 +198,13 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         sizes = [n["seed"], n["val"], n["pool"], n["test"]]
         first, val, pool, test, _ = np.split(everything, np.cumsum(sizes))
     return Split(name, len(data), first[: n["seed"]], val, pool, test)
+
+
+def in_source(data: Data, experiment: Experiment) -> NDArray[np.bool_]:
+    """Which rows [n] are of the source domains."""
+    assert data.domains is not None
+    assert experiment.own is not None
+    return np.isin(data.domains, experiment.own.source)
 
 
 def _check(name: str, where: str, there: int, n: dict[str, int], *parts: str) -> None:
@@ -305,6 +311,11 @@ def sampler(
         if network != "mlp":
             raise InputError(f"network {network} reads images, and the data are numbers: use mlp")
         return OwnNetwork("mlp", *sizes, device, _mlp, shape.inputs)
+    if shape.inputs[1] != shape.inputs[2]:
+        raise InputError(
+            f"network {network} reads square images [channels height width], got "
+            f"{list(shape.inputs)}: crop or pad them, or bring a network of your own"
+        )
     return DropoutNetwork(network, *sizes, device)
 
 

@@ -26,7 +26,7 @@ from foresee import files, networks
 from foresee.errors import InputError
 from foresee.lab import data, loop, methods, own, store
 from foresee.lab.data import Images, Split
-from foresee.lab.data.splits import PARTS
+from foresee.lab.data.splits import PARTS, in_target
 from foresee.lab.experiment import Experiment
 from foresee.lab.methods import short_name
 from foresee.lab.orphans import deaf_to_interrupts, die_with
@@ -122,8 +122,9 @@ def run_all(
     They run in processes of their own, on a GPU side by side in this one. With the address of a
     Ray cluster, or "local", each is a task there, so many for each of its machines or, of GPUs,
     for each GPU; its machines must see the same folders. What becomes of a trial does not depend
-    on how many there are. A job that fails stops no other. Jobs that another
-    process has are waited for, and taken over if it dies; what is finished is left as it is.
+    on how many there are, but for rounding where it has fewer threads then. A job that fails stops
+    no other. Jobs that another process has are waited for, and taken over if it dies; what is
+    finished is left as it is.
 
     >>> import tempfile
     >>> from foresee.lab.paper import experiment
@@ -417,7 +418,24 @@ def _read_split(path: Path, images: Images | own.Data, experiment: Experiment) -
                 f"--splits: {path} has {what} {theirs}, but {experiment.name} has {ours}: pass the "
                 "--out of a run of the same experiment"
             )
+    if not _is_where_wanted(split, images, experiment):
+        raise InputError(
+            f"--splits: {path} was drawn for another target or source than {experiment.name} has: "
+            "pass the --out of a run of the same experiment"
+        )
     return split
+
+
+def _is_where_wanted(split: Split, images: Images | own.Data, experiment: Experiment) -> bool:
+    """Whether validation and test sets are of the target, and the seed set alone of the source."""
+    if experiment.setting == "narrow":
+        judged = np.concatenate([split.val, split.test])
+        return bool(in_target(experiment.target, images)[judged].all())
+    if experiment.setting == "noshift":
+        return True
+    source = images.source if isinstance(images, Images) else own.in_source(images, experiment)
+    others = np.concatenate([split.val, split.pool, split.test])
+    return source is None or bool(source[split.seed].all() and not source[others].any())
 
 
 def _keep_split(path: Path, split: Split) -> None:

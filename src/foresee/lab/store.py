@@ -308,7 +308,7 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Reco
                 "delete that file"
             )
         done = trial.rounds
-    if problem := _conflict(path, config["experiment"]):
+    if problem := _conflict(path, config["experiment"]) or _other_sets(path, config):
         raise InputError(problem)
     if done:
         lines.truncate(path, found.size)
@@ -369,6 +369,22 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
                     return (
                         f"{other} is of another experiment, and no report may compare the two:\n"
                         f"{what}\nrun with the old values, or choose another --out"
+                    )
+    return ""
+
+
+def _other_sets(path: Path, config: dict[str, Any]) -> str:
+    """Say which trial of the same seed beside a path has other sets, as none could be paired."""
+    for other in path.parent.glob(f"*-{config['seed']}.jsonl"):
+        with suppress(InputError):  # as above
+            first, _, second = lines.content(other, 2).partition(b"\n")
+            if other.name == path.name or not second.endswith(b"\n"):
+                continue
+            for header in lines.parse(other, first + b"\n").values:
+                if _header(other, header).data != config["data"]:
+                    return (
+                        f"{other} has other sets than this trial would have, and trials of one seed"
+                        " must share theirs: pass --splits as before, or choose another --out"
                     )
     return ""
 

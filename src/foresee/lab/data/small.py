@@ -71,7 +71,8 @@ def from_npz(name: str, path: Path) -> Images:
         with np.load(path, allow_pickle=False) as held:
             found = {key: held[key] for key in held.files}
         source = found["source"].astype(bool) if "source" in found else None
-        labels, classes = found["labels"].astype(np.int64), tuple(found["classes"].tolist())
+        classes = tuple(map(str, found["classes"].tolist()))
+        labels = found["labels"].astype(np.int64)
         return Images(name, found["pixels"], labels, classes, source)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error

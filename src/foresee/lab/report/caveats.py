@@ -61,6 +61,7 @@ def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
         *_about_draws(studies),
         *_about_seeds(studies),
         *_about_gaps(studies, methods),
+        *_about_starts(studies),
         *_about_health(studies),
     ]
 
@@ -174,6 +175,16 @@ def _about_gaps(studies: Sequence[Study], methods: Sequence[str]) -> Iterator[Ca
             "elsewhere.",
             see="missing",
         )
+
+
+def _about_starts(studies: Sequence[Study]) -> Iterator[Caution]:
+    for study in studies:
+        if study.parted:
+            yield Caution(
+                f"{study.title}: the methods of{_seeds(study.parted)} began from networks that "
+                "differ: they ran on other devices, versions or numbers of threads, whose rounding "
+                "is another."
+            )
 
 
 def _about_health(studies: Sequence[Study]) -> Iterator[Caution]:

@@ -198,6 +198,17 @@ class Study:
         """Median train accuracy of all rounds; None where it was not recorded."""
         return health.fit(self.all)
 
+    @cached_property
+    def parted(self) -> list[int]:
+        """Seeds whose methods began from networks that differ, as those of two machines may."""
+        first: dict[tuple[int, str], set[float]] = defaultdict(set)
+        for trial in self.all:
+            sampler = trial.header.get("method", {}).get("sampler")
+            if trial.rounds and isinstance(sampler, dict):
+                sampler = {**sampler, "device": ""}
+                first[trial.seed, str(sampler)].add(trial.rounds[0].accuracy)
+        return sorted({seed for (seed, _), found in first.items() if len(found) > 1})
+
     def _areas(self, metric: measures.Metric) -> dict[str, dict[int, float]]:
         found = {
             method: {
@@ -253,6 +264,10 @@ def _file_name(name: str) -> str:
 def _study(name: str, group: list[Light], skip: Skip) -> Study:
     ((experiment, _),) = Counter(trial.experiment for trial in group).most_common(1)
     by_method: dict[str, dict[int, Light]] = {method: {} for method in methods(group)}
+    sets: dict[int, Counter[str]] = defaultdict(Counter)
+    for trial in group:
+        if trial.rounds:
+            sets[trial.seed][_sets(trial)] += 1
     for trial in group:
         if trial.experiment != experiment:
             skip(
@@ -260,6 +275,14 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
                     f"{trial.path} has another configuration than most trials of "
                     f"{experiment.name}, and their numbers must not mix: report on it from a "
                     "folder of its own"
+                )
+            )
+        elif trial.rounds and _sets(trial) != sets[trial.seed].most_common(1)[0][0]:
+            skip(
+                InputError(
+                    f"{trial.path} has other sets than most trials of {experiment.name} of seed "
+                    f"{trial.seed}, and must not be paired with them: report on it from a folder "
+                    "of its own"
                 )
             )
         elif (twin := by_method[trial.method].setdefault(trial.seed, trial)) is not trial:
@@ -273,6 +296,11 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
     trials = {method: some for method, some in trials.items() if some}
     pictures = {m: shown for m, some in trials.items() if (shown := _first_picture(some, skip))}
     return Study(name, experiment, trials, pictures)
+
+
+def _sets(trial: Light) -> str:
+    """A digest of the rows that it was run on."""
+    return str(trial.header.get("data", ""))
 
 
 def _flaw(trial: Light) -> str:
