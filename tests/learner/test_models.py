@@ -1,10 +1,14 @@
 """Every kind of model and of rows that a learner takes, and those it refuses."""
 
+import sys
+from datetime import date
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from frames import Frame
 from PIL import Image
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
@@ -108,6 +112,29 @@ def test_a_pipeline_draws_as_its_last_step_does():
 )
 def test_texts(model):
     used(model, TEXTS, VERDICTS)
+
+
+@pytest.mark.parametrize("index", [[0.5, 1.5, 2.5], [date(2026, 1, i) for i in (1, 2, 3)]])
+def test_frames_of_inputs_and_of_a_target_have_any_index(index, monkeypatch):
+    class Series(tuple):
+        def __new__(cls, *values):
+            return super().__new__(cls, values)
+
+    class DataFrame:
+        def __init__(self, values, index, columns):
+            self.values, self.index = values, index
+
+    pandas = SimpleNamespace(Series=Series, DataFrame=DataFrame, Index=lambda each, **_: each)
+    frame = Frame(X[:3], index)
+    learner = Learner(LogisticRegression(), X[3:], frame, holdout=0.5)
+    assert {*learner.ask(6).held} == {f"target/{each}" for each in index}
+    learner.tell(range(20), Y[3:23])
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    values, index, _ = learner.predict(frame)
+    assert values.tolist() == learner.predict(X[:3]).tolist()
+    assert index is learner.predict_proba(frame).index is frame.index
+    with pytest.raises(InputError, match="ids must be texts or whole numbers"):
+        Learner(LogisticRegression(), frame)
 
 
 def test_sparse_matrices():

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
@@ -20,6 +21,10 @@ NAMES = [f"photo {i}" for i in range(N)]
 def truth(name):
     i = name if isinstance(name, int) else NAMES.index(name)
     return "left" if X[i, 0] < 0 else "right"
+
+
+class Table(list):
+    columns = ("label",)
 
 
 def learner(**options):
@@ -99,6 +104,15 @@ def test_what_is_released_may_be_asked_for_again():
         found.release(["photo 0"])
 
 
+def test_what_was_held_out_and_is_released_is_held_out_again():
+    found = warm(holdout=0.5)
+    held = found.ask(10).held
+    found.release()
+    assert found.ask(10).held == held
+    found.tell(held, ["left"] * 5)
+    assert len({*found.ask(10).held} - {*held}) == 5
+
+
 def test_late_labels_and_labels_that_nobody_asked_for_count():
     found = warm()
     batch = found.ask(5)
@@ -146,6 +160,20 @@ def test_skipped_points_never_return_and_unsure_ones_when_nothing_else_is_left()
     assert found.ask(5).ids == ()
 
 
+def test_unsure_points_are_held_out_again_when_no_other_is_left():
+    found = warm(holdout=0.5, target=X[:4] + 0.01)
+    held = found.ask(4).held
+    found.tell([*held, "photo 50"], [SKIP, UNSURE, UNSURE])
+    others = found.ask(4).held
+    assert len({*held, *others}) == 4
+    assert found.ask(6).held == held[1:]
+    assert len(found.ask(8)) == 8  # it is out
+    found = warm(holdout=0.5)
+    found.ask(N - 4)
+    found.tell(NAMES, [UNSURE] * N)
+    assert len(found.ask(N - 4)) == N - 4
+
+
 def test_an_unknown_id_keeps_nothing_of_the_call():
     found = learner()
     with pytest.raises(InputError, match=r"no 'photo 60' in the pool: use the ids of the batch"):
@@ -169,6 +197,8 @@ def test_an_unknown_id_keeps_nothing_of_the_call():
         ("cat", "must be a sequence"),
         ([3], "of one kind: 'photo 5' has 3, and there is 'right': write all alike, or pass"),
         ([b"left"], "of one kind"),
+        ([torch.ones(2)], "labels must be hashable"),
+        (Table(["label"]), "labels must be a sequence, got Table: pass one column of it"),
     ],
 )
 def test_bad_labels(labels, words):
@@ -197,6 +227,17 @@ def test_labels_of_any_plain_kind(kind, tmp_path):
     assert {type(label) for label in again.values()} == {
         type(kind(1).item() if hasattr(kind(1), "item") else kind(1))
     }
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_labels_and_ids_without_an_axis(kind):
+    found = learner(ids=[kind(i) for i in range(N)])
+    found.tell([kind(i) for i in range(4)], [kind(i % 2) for i in range(4)])
+    assert found.told == {0: 0, 1: 1, 2: 0, 3: 1}
+    assert {type(value) for pair in found.told.items() for value in pair} == {int}
+    rows = learner()
+    rows.tell(NAMES[:4], [tuple(torch.tensor([i % 2, 3])) for i in range(4)])
+    assert rows.classes_ == [(0, 3), (1, 3)]
 
 
 def test_classes_grow_or_are_known():
@@ -266,6 +307,8 @@ def test_the_seed_governs_all():
         ({"ids": NAMES[:3]}, "ids must be one for each of the 60 rows of pool, got 3"),
         ({"ids": NAMES[:-1] + NAMES[:1]}, "'photo 0' is there twice"),
         ({"ids": [None] * N}, "ids must be texts or whole numbers"),
+        ({"ids": Table(NAMES)}, "ids must be a sequence, got Table: pass one column of it"),
+        ({"ids": range(1, N)}, "ids must be one for each of the 60 rows of pool, got 59"),
         ({"costs": np.zeros(N)}, "costs must be positive"),
         ({"costs": np.ones(3)}, "costs must be positive"),
         ({"costs": np.ones(N), "strategy": foresee.Random()}, "leave one out"),
@@ -383,6 +426,15 @@ def test_a_target_of_its_own_is_held_out_by_its_ids():
     assert len(found._desk.now().places) == 4
     with pytest.raises(InputError, match="no 'target/9"):
         found.tell("target/99", "left")
+
+
+def test_ranges_are_names_too():
+    found = learner(ids=range(1, N + 1), target=X[:9], target_ids=range(100, 109), holdout=0.5)
+    found.tell([1, N], ["left", "right"])
+    batch = found.ask(6)
+    assert {*batch.held} < {*range(100, 109)}
+    assert {*batch.ids} - {*batch.held} < {*range(2, N)}
+    assert learner(ids=range(N))._desk.pool.numbered
 
 
 def test_what_is_held_out_must_not_be_in_the_pool():

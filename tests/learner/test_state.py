@@ -4,13 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
+from hashlib import sha256
 
 import numpy as np
 import pytest
+import torch
+from frames import Frame
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 
 import learner_kills
 from foresee import SKIP, UNSURE, InputError, Learner, lines, read
+from foresee.learner.pool import brief, distinct
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 Y = ["left" if x < 0 else "right" for x in X[:, 0]]
@@ -28,6 +34,17 @@ def rounds(path, number, **options):
             batch = found.ask(3)
             found.tell(batch.ids, [Y[i] for i in batch.ids])
         return found.ask(3), found.told
+
+
+def as_before(path, **more):
+    """Leave a record as versions wrote it that kept the rows of no target."""
+    header, *events = lines.parse(path, path.read_bytes()).values
+    header = {key: header[key] for key in header if not key.startswith("target_")}
+    content, above = b"", 0
+    for each in (header | more, *events):
+        line, above = lines.encode(each, above)
+        content += line
+    path.write_bytes(content)
 
 
 @pytest.fixture
@@ -174,6 +191,101 @@ def test_a_pool_with_names_may_grow_and_change_its_order(tmp_path):
         Learner(LogisticRegression(), X[1:], ids=NAMES[1:], path=path)
 
 
+def test_a_target_whose_rows_are_held_out_must_stay(tmp_path):
+    path, names = tmp_path / "state", [f"t{i}" for i in range(40)]
+
+    def held(target, **more):
+        return learner(path, target=target, **({"holdout": 0.5} | more))
+
+    with held(X) as found:
+        found.ask(6)
+    for target, words in ((X[:39], "target_rows"), (X[::-1], "target_look")):
+        with pytest.raises(InputError, match=f"begun with {words}"):
+            held(target)
+    as_before(path)
+    held(X[::-1]).close()
+    for more in ({"target_ids": names}, {"holdout": 0.0}):
+        path.unlink()
+        held(X, **more).close()
+        held(X[::-1], **more).close()
+
+
+def test_a_frame_without_ids_of_its_own_must_stay(tmp_path):
+    path, grown = tmp_path / "state", np.concatenate([X[:3] + 9, X])
+
+    def taken_up(pool, **more):
+        with Learner(LogisticRegression(), pool, path=path, **more) as found:
+            return found.told
+
+    with Learner(LogisticRegression(), Frame(X), path=path) as found:
+        found.tell(range(4), Y[:4])
+    assert taken_up(Frame(X)) == found.told
+    as_before(path)
+    for rows, words in ((grown, "rows"), (X[::-1], "look")):
+        with pytest.raises(InputError, match=f"begun with {words}"):
+            taken_up(Frame(rows))
+    as_before(path, rows=None, look=None)
+    assert taken_up(Frame(grown)) == found.told  # nobody kept what they were
+    with pytest.raises(InputError, match="begun with rows = None"):
+        taken_up(X)
+    path.unlink()
+    taken_up(X, ids=list(range(40)))
+    with pytest.raises(InputError, match="begun with rows = None"):
+        taken_up(Frame(X))
+    path.unlink()
+    for _ in range(2):
+        taken_up(X.astype("M8[s]"))  # whose memory cannot be looked at
+
+
+PIXELS = np.random.default_rng(2).integers(256, size=(12, 8, 8), dtype=np.uint8)
+
+
+class Opaque:
+    def __init__(self, *held):
+        self.held = held
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda i: np.array([float(X[i, 0]), f"a long text {i}", date(2026, 1, 1 + i)], object),
+        lambda i: Image.fromarray(PIXELS[i]),
+        lambda i: (Image.fromarray(PIXELS[i]), None),
+        lambda i: ((torch.from_numpy(X[i]), None), b"at 0x", date(2026, 1, 1 + i)),
+        lambda i: (b" at 0x1", i),
+        lambda i: [Opaque(X[i], "b")],
+        lambda i: ("ab"[: i % 2 + 1], "abc"[i % 2 + 1 :], i // 2),
+    ],
+)
+def test_equal_rows_are_known_again_and_others_told_apart(row, tmp_path):
+    class Rows(list):
+        def __getitem__(self, i):
+            return row(i)  # made anew each time, often where the last one lay
+
+    assert distinct(Rows(range(12))).tolist() == list(range(12))
+    assert distinct([row(i % 3) for i in range(12)]).tolist() == [0, 1, 2]
+    path = tmp_path / "state"
+    Learner(LogisticRegression(), [row(i) for i in range(12)], path=path).close()
+    Learner(LogisticRegression(), Rows(range(12)), path=path).close()
+    with pytest.raises(InputError, match="begun with look"):
+        Learner(LogisticRegression(), [row(11 - i) for i in range(12)], path=path)
+
+
+def test_records_hold_digests_of_rows():
+    assert brief(X[0]) == brief(torch.from_numpy(X[0])) == sha256(X[0].tobytes()).digest()
+    assert brief("a at 0x1") == sha256(b"'a at 0x1'").digest()
+    parts = X[0], "at 0x1 at 0x2", b"at 0x1 at 0x2"
+    assert brief(parts) == sha256(b"".join(map(brief, parts))).digest()
+    assert brief({0, 8}) == brief({8, 0})
+    assert brief(Opaque(1)) == brief([(Opaque,), {"held": (1,)}, None, None])
+
+
+def test_rows_that_cannot_be_looked_into_are_known_while_they_live():
+    circle, function = Opaque(), lambda: None
+    circle.held = circle
+    assert distinct([circle, function, circle, function]).tolist() == [0, 1]
+
+
 def test_save_and_load(tmp_path, state):
     with learner(state) as found:
         found.save(tmp_path / "copy")
@@ -203,6 +315,23 @@ def test_what_was_read_from_a_file_is_read_again(tmp_path):
         batch = found.ask(3)
     with Learner.load(tmp_path / "state", LogisticRegression()) as again:
         assert again.ask(3) == batch
+
+
+def test_columns_of_a_target_are_told_apart_by_their_names(tmp_path):
+    pool, target = tmp_path / "pool.csv", tmp_path / "target.csv"
+    pool.write_text("\n".join(["x,y", *(f"{x},{y}" for x, y in X)]))
+    target.write_text("\n".join(["y,more,x", *(f"{y},0,{x}" for x, y in X)]))
+    options = {"draws": 10, "holdout": 0.5}
+    found = Learner(LogisticRegression(), pool, target, path=tmp_path / "state", **options)
+    alike = Learner(LogisticRegression(), X, X, **options)
+    for one in (found, alike):
+        one.tell(range(6), Y[:6])
+        held = one.ask(8).held
+        one.tell(held, [Y[int(name.removeprefix("target/"))] for name in held])
+    assert found.card() == alike.card()
+    found.close()
+    with Learner.load(tmp_path / "state", LogisticRegression(), draws=10) as again:
+        assert again.card() == found.card()
 
 
 def test_the_file_is_plain_json(state):

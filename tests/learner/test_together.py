@@ -89,6 +89,10 @@ def test_a_key_is_told_once():
     found.untell(20, key="c")
     found.untell(20, key="c")
     assert found.told[20] == "left"
+    numbers = learner()
+    numbers.tell(20, -1, key="a")
+    with pytest.raises(InputError, match="was used for something else"):
+        numbers.tell(20, -2, key="a")  # its hash is that of -1
 
 
 def test_the_answer_before_counts_again():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from foresee import arrays
 from foresee.errors import InputError
 from foresee.learner.record import Answer, Id
 from foresee.learner.written import Label
@@ -115,14 +116,23 @@ def _plain(name: str, values: Any) -> list[Any]:
     unordered = isinstance(values, str | bytes | Mapping | set | frozenset)
     if unordered or not hasattr(values, "__iter__"):
         raise InputError(f"{name} must be a sequence, got {values!r}: pass a list")
-    # numpy would make numbers of its times.
-    times = getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m")
-    found = values.tolist() if hasattr(values, "tolist") and not times else list(values)
+    if hasattr(values, "columns"):
+        kind = type(values).__name__
+        raise InputError(f"{name} must be a sequence, got {kind}: pass one column of it")
+    found = values.tolist() if hasattr(values, "tolist") and not _is_time(values) else list(values)
     if not isinstance(found, list):
         raise InputError(f"{name} must be a sequence, got {values!r}: pass a list")
-    return [
-        value.item()
-        if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64)
-        else value
-        for value in found
-    ]
+    return list(map(_own, found))
+
+
+def _own(value: Any) -> Any:
+    """What numpy and torch hold, as Python does; their arrays are lists, which are no labels."""
+    if type(value) is tuple and any(map(arrays.is_tensor, value)):
+        return tuple(map(_own, value))
+    foreign = isinstance(value, np.generic | np.ndarray) or arrays.is_tensor(value)
+    return value.tolist() if foreign and not _is_time(value) else value
+
+
+def _is_time(values: Any) -> bool:
+    """Whether numpy would make numbers of these."""
+    return getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m")

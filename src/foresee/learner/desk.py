@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from foresee import arrays
 from foresee.errors import InputError
 from foresee.learner import record
 from foresee.learner.answers import checked_ids, checked_labels
@@ -220,10 +221,17 @@ class Desk:
         """Ids to hold out of ``size``: so many that their share of all is kept."""
         with self.lock:
             state = self.state
-            due = max(0, math.floor(self.holdout * (state.asked + size)) - len(state.held))
-            known = state.held | state.labels.keys() | state.aside.keys() | state.out.keys()
+            due = max(0, math.floor(self.holdout * (state.asked + size)) - state.drawn)
+            known = state.labels.keys() | state.aside.keys() | state.out.keys()
             names = (self.target.ids[int(place)] for place in self._apart)
-            return list(islice((name for name in names if name not in known), due))
+            new = (name for name in names if name not in known)
+            unsure = (
+                name
+                for name, answer in state.aside.items()
+                if self.own and answer is Answer.UNSURE
+                if name in state.held and name not in state.out
+            )
+            return list(islice(chain(new, unsure), due))
 
     def free(self) -> NDArray[np.int64]:
         """Positions in the pool that may be handed out; those unsure where nothing else is left."""
@@ -245,13 +253,14 @@ class Desk:
         key = event.get("key")
         if key not in self.state.keys:
             return True
-        if self.state.keys[key] != record.content(event):
+        if record.content(self.state.keys[key]) != record.content(event):
             raise InputError(f"key: {key!r} was used for something else: make another")
         return False
 
     def header(self) -> dict[str, Any]:
         """What must be the same when it is taken up again, and where it comes from."""
-        numbered = isinstance(self.pool.ids, range)
+        numbered = self.pool.numbered
+        held = self.holdout > 0 and self.target.numbered
         return {
             "seed": int(self.seed),
             "holdout": float(self.holdout),
@@ -259,17 +268,25 @@ class Desk:
             # Rows that have no other name than their number must stay where they are.
             "rows": len(self.pool) if numbered else None,
             "look": self.pool.look() if numbered else None,
+            "target_rows": len(self.target) if held else None,
+            "target_look": self.target.look() if held else None,
             "pool": self.pool.origin,
             "target": (self.target.origin or True) if self.own else None,
         }
 
     def _take_up(self, found: record.Record) -> None:
-        mine, theirs = self.header(), found.header
-        for key in ("seed", "holdout", "classes", "rows", "look"):
-            if mine[key] != theirs.get(key):
+        mine = self.header()
+        theirs = mine | found.header
+        rows = self.pool.rows
+        framed = isinstance(rows, arrays.Rows) and hasattr(rows.data, "iloc")
+        if framed and theirs["rows"] is None and "target_rows" not in found.header:
+            # Versions before kept the rows of no frame, and of no target.
+            theirs |= {"rows": mine["rows"], "look": mine["look"]}
+        for key in ("seed", "holdout", "classes", "rows", "look", "target_rows", "target_look"):
+            if mine[key] != theirs[key]:
                 raise InputError(
-                    f"{found.path} was begun with {key} = {theirs.get(key)!r}, and this learner "
-                    f"has {mine[key]!r}: pass the same again, or choose another path"
+                    f"{found.path} was begun with {key} = {theirs[key]!r}, and this learner has "
+                    f"{mine[key]!r}: pass the same again, or choose another path"
                 )
         self.events, self.state = record.folded(found.path, found.lines, self.known)
         held = self.state.held

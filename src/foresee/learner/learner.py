@@ -24,7 +24,7 @@ from foresee.learner.answers import check_classes, checked_ids
 from foresee.learner.desk import Desk, Now
 from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
-from foresee.learner.pool import Named, distinct, subset
+from foresee.learner.pool import Named, distinct, like, opened, subset
 from foresee.learner.record import Batch, Id, Told
 from foresee.learner.why import gains
 from foresee.learner.written import PLAIN, Event, Label, seen
@@ -148,7 +148,7 @@ class Learner:
         self._prices = _prices(costs, strategy, len(rows))
         self._desk = Desk(
             rows,
-            None if target is None else Named.read("target", target, target_ids),
+            None if target is None else Named.read("target", like(target, pool), target_ids),
             None if classes is None else check_classes(classes),
             seed,
             holdout,
@@ -556,7 +556,7 @@ class Learner:
     def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
         return self._point_of(
             fitted,
-            Named.read("inputs", inputs, None).rows,
+            opened("inputs", inputs)[0],
             self._frozen.features if self._frozen else None,
         )
 

@@ -3,6 +3,7 @@
 import hashlib
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, sources
+from foresee import arrays, sources, tables
 from foresee.errors import InputError
 from foresee.learner.answers import checked_ids
 from foresee.learner.record import Id
@@ -31,22 +32,20 @@ class Named:
     @classmethod
     def read(cls, name: str, inputs: Any, ids: Any) -> "Named":
         """Whatever people bring, checked."""
-        if isinstance(inputs, str | Path):
-            inputs = sources.read(inputs)
-        found = inputs if isinstance(inputs, sources.Source) else None
-        rows = arrays.rows(name, inputs if found is None else found.inputs)
+        rows, found = opened(name, inputs)
         n = len(rows)
-        if n == 0:
-            raise InputError(f"{name} is empty: pass at least one row")
         own: Any = range(n) if found is None else found.ids
         if hasattr(inputs, "iloc") and inputs.index.is_unique:
             own = inputs.index
         if ids is not None:
             own = ids
-        names: Sequence[Id] = own if isinstance(own, range) else checked_ids("ids", own)
-        numbered = isinstance(names, range)
+        # A range, or the index of a frame that was given none.
+        numbered = [getattr(own, each, None) for each in ("start", "stop", "step")] == [0, n, 1]
+        names: Sequence[Id]
         if name == "target" and ids is None:  # the pool has such names too
-            names = _Targets(n) if numbered else [f"target/{each}" for each in names]
+            names = _Targets(n) if numbered else [f"target/{each}" for each in own]
+        else:
+            names = range(n) if numbered else checked_ids("ids", own)
         if len(names) != n:
             raise InputError(
                 f"ids must be one for each of the {n} rows of {name}, got {len(names)}"
@@ -59,10 +58,35 @@ class Named:
             raise InputError(f"ids: {twice!r} is there twice: give each row of {name} its own")
         return cls(rows, names, places, found.origin if found else None)
 
+    @property
+    def numbered(self) -> bool:
+        """Whether rows have no other name than their number."""
+        return isinstance(self.places, _Counted)
+
     def look(self) -> int:
         """A number that tells other rows from these, most likely."""
         some = np.linspace(0, len(self) - 1, 8).astype(int)
         return zlib.crc32(b"".join(brief(self.rows[i]) for i in some.tolist()))
+
+
+def opened(name: str, inputs: Any) -> tuple[Any, sources.Source | None]:
+    """Rows, at least one, and the source that they came in or were read from."""
+    if isinstance(inputs, str | Path):
+        inputs = sources.read(inputs)
+    found = inputs if isinstance(inputs, sources.Source) else None
+    rows = arrays.rows(name, inputs if found is None else found.inputs)
+    if len(rows) == 0:
+        raise InputError(f"{name} is empty: pass at least one row")
+    return rows, found
+
+
+def like(target: Any, pool: Any) -> Any:
+    """A target with the pool's columns in their order, where both are files that name them."""
+    if isinstance(target, str | Path) and isinstance(pool, str | Path):
+        own, named = (tables.names(Path(path), ()) for path in (target, pool))
+        if own and named and len(named) > 1:
+            return sources.read(target, inputs=named)
+    return target
 
 
 class _Targets(Sequence[str]):
@@ -103,16 +127,32 @@ def brief(row: Any) -> bytes:
     >>> brief(np.zeros(3)) == brief(np.zeros(3)), brief("a") == brief("b")
     (True, False)
     """
+    try:
+        return _digest(row)
+    except RecursionError:  # it holds itself
+        return hashlib.sha256(repr(row).encode()).digest()
+
+
+def _digest(row: Any) -> bytes:
     row = row.toarray() if hasattr(row, "toarray") else row
     row = row.to_dict() if hasattr(row, "to_dict") else row  # of a frame
     if isinstance(row, Mapping):
         row = tuple(part for pair in row.items() for part in pair)
     if isinstance(row, tuple | list):
-        content = b"".join(map(brief, row))
+        content = b"".join(map(_digest, row))
+    elif isinstance(row, set | frozenset):
+        content = b"".join(sorted(map(_digest, row)))
     elif isinstance(row, np.ndarray) or hasattr(row, "numpy"):
-        content = arrays.numpy(row).tobytes()
+        array = arrays.numpy(row)
+        if array.dtype.hasobject:  # whose bytes are addresses
+            return _digest(array.tolist())
+        content = array.tobytes()
     else:
-        content = repr(row).encode()
+        shown = repr(row)
+        if " at 0x" in shown and not isinstance(row, str | bytes):  # it says where, not what
+            with suppress(TypeError):  # pickle cannot say either
+                return _digest(row.__reduce_ex__(2)[1:])
+        content = shown.encode()
     return hashlib.sha256(content).digest()
 
 

@@ -110,6 +110,8 @@ class State:
     batches: int = 0
     # Points in all batches.
     asked: int = 0
+    # Those of them that were held out: twice, what was released in between.
+    drawn: int = 0
     last: Batch | None = None
     # Labels told or taken back and points released, in lines; how many the last batch knew of.
     changes: int = 0
@@ -117,7 +119,7 @@ class State:
     # All answers to an id that were not taken back, the last of which counts, and by whom.
     given: dict[Id, list[tuple[Label | Answer, str | None]]] = field(default_factory=dict)
     # What was told under which of the caller's keys.
-    keys: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, Event] = field(default_factory=dict)
 
     @property
     def moved(self) -> bool:
@@ -134,6 +136,7 @@ class State:
             self.held.update(self.last.held)
             self.out.update(dict.fromkeys(ids))
             self.batches, self.asked = self.batches + 1, self.asked + len(ids)
+            self.drawn += len(self.last.held)
             self.seen = self.last.seen
             return
         if kind == "take":
@@ -156,7 +159,7 @@ class State:
             raise ValueError(f"an event of kind {kind!r}")
         self.changes += 1
         if "key" in event:
-            self.keys[event["key"]] = content(event)
+            self.keys[event["key"]] = event
 
     def _count(self, name: Id) -> None:
         """The last answer counts."""
@@ -179,10 +182,10 @@ def answers(event: Event) -> Iterator[tuple[Id, Label | Answer]]:
         yield from ((name, answer) for name in event[answer.value])
 
 
-def content(event: Event) -> int:
-    """A number that tells what was told from other things, under the same key."""
+def content(event: Event) -> tuple[Any, ...]:
+    """What must be the same under the same key."""
     names = ("ids", "labels", *(answer.value for answer in Answer))
-    return hash((event["kind"], *(tuple(event.get(name, ())) for name in names)))
+    return (event["kind"], *(tuple(event.get(name, ())) for name in names))
 
 
 def history(events: Iterable[Event]) -> list[Told]:
