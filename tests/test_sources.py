@@ -1,5 +1,6 @@
 """Folders and files as people have them, and as nobody should."""
 
+import json
 import os
 
 import numpy as np
@@ -116,7 +117,9 @@ def test_links_out_of_the_folder_are_refused(photos, tmp_path, what):
     ("arguments", "words"),
     [
         ({}, "pass size"),
-        ({"size": 0}, "size must be positive"),
+        ({"size": 0}, "size must be one or two positive whole numbers"),
+        ({"size": 8.0}, "whole numbers and channels 1 or 3, got 8.0"),
+        ({"size": (8,)}, "size must be one or two"),
         ({"size": 4, "channels": 2}, "channels 1 or 3"),
         ({"size": 4, "labels": "class"}, "labels names a column"),
     ],
@@ -124,6 +127,11 @@ def test_links_out_of_the_folder_are_refused(photos, tmp_path, what):
 def test_bad_requests_of_a_folder(photos, arguments, words):
     with pytest.raises(InputError, match=words):
         sources.read(photos, **arguments)
+
+
+def test_a_size_of_numpy_can_be_kept_as_json(photos):
+    origin = json.loads(json.dumps(sources.read(photos, size=np.int64(4)).origin))
+    assert sources.read(**origin).inputs.shape == (3, 3, 4, 4)
 
 
 def test_an_empty_folder_and_a_missing_one(tmp_path):
@@ -135,7 +143,7 @@ def test_an_empty_folder_and_a_missing_one(tmp_path):
 
 def test_csv_of_texts_and_of_numbers(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text('name,a,b,kind\nx,1,2.5,007\ny,-3,"4e1",8\n', encoding="utf-8-sig")
+    path.write_text('name,a,b,kind\nx,1,2.5,007\n\ny,-3,"4e1",8\n\n', encoding="utf-8-sig")
     found = sources.read(path, labels="kind", ids="name")
     np.testing.assert_array_equal(found.inputs, [[1, 2.5], [-3, 40]])
     assert (found.ids, found.labels) == (["x", "y"], ["007", "8"])
@@ -154,6 +162,7 @@ def test_csv_of_texts_and_of_numbers(tmp_path):
         ("a,b\n1,2\n", {"labels": "c"}, "no column 'c' but a, b"),
         ("a,b\n1,2\n1,3\n", {"ids": "a"}, "the id '1' is there twice"),
         ("\xe9,b\n1,2\n", {}, "in UTF-8"),
+        (f"a\n{'x' * (1 << 17)}y\n", {}, r"save it so, or as \.parquet"),
     ],
 )
 def test_bad_tables(tmp_path, content, arguments, words):
@@ -169,6 +178,8 @@ def test_arrays(tmp_path):
     found = sources.read(tmp_path / "data.npz", labels="y")
     np.testing.assert_array_equal(found.inputs, x)
     assert found.labels == ["a", "b", "a"]
+    with pytest.raises(InputError, match=r"ids must be one for each row, got 'x' \[3, 2\]"):
+        sources.read(tmp_path / "data.npz", inputs="x", ids="x")
     with pytest.raises(InputError, match="holds x, y: name the array"):
         sources.read(tmp_path / "data.npz")
     np.save(tmp_path / "data.npy", x)

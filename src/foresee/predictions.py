@@ -16,9 +16,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from foresee import arrays, tables
 from foresee.errors import InputError
 
-_NAMED = re.compile(r"(.+\.(?:npz|pt|csv|parquet)):([^/]+)")
+_NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
 _COLUMN = re.compile(r"(\d+):(.+)")
 
 
@@ -44,6 +45,38 @@ class Part:
     mapped: Any = None
 
 
+class Places(NamedTuple):
+    """What rows are called: by their number, after the name of their file if there are several."""
+
+    files: list[str]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, argument: str, paths: Sequence[str], sizes: Sequence[int]) -> "Places":
+        """Of files of these sizes, called by as much of their paths as tells them apart."""
+        for parts in range(1, max(path.count("/") for path in paths) + 2):
+            files = ["/".join(path.split("/")[-parts:]) for path in paths]
+            if len(set(files)) == len(files):
+                return cls(files, np.cumsum([0, *sizes]))
+        raise InputError(f"{argument} names a file twice: pass each once")
+
+    def place(self, position: int) -> str:
+        """The name of a row."""
+        which = int(np.searchsorted(self.starts, position, side="right")) - 1
+        row = str(position - self.starts[which])
+        return f"{self.files[which]}:{row}" if len(self.files) > 1 else row
+
+    def position(self, place: str) -> int:
+        """The row that `place` calls so, or -1 where it calls none so."""
+        file, _, row = place.rpartition(":")
+        known = file in self.files if len(self.files) > 1 else not file
+        if not known or not row.isdecimal():
+            return -1
+        which = self.files.index(file) if file else 0
+        position = int(self.starts[which]) + int(row)
+        return position if position < self.starts[which + 1] else -1
+
+
 @dataclass(frozen=True)
 class Predictions:
     """Predictions [n t c] or [n c] in files, one after the other.
@@ -53,7 +86,7 @@ class Predictions:
         files: each as ``path`` or ``path:name``.
         sizes: how many rows each has.
         shape: of all rows together.
-        dtype: of the numbers in the first file.
+        dtype: that holds the numbers of all files.
         classes: their names, where files tell them.
 
     >>> np.save("a.npy", np.full((3, 2, 2), 0.5))
@@ -95,7 +128,7 @@ class Predictions:
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """The rows at these positions [k], in their order; of mapped files only these are read."""
         found = np.empty((len(positions), *self.shape[1:]), self.dtype)
-        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        starts = self._places.starts
         for source, first, last in zip(self.files, starts, starts[1:], strict=False):
             wanted = np.flatnonzero((positions >= first) & (positions < last))
             if not len(wanted):
@@ -121,24 +154,16 @@ class Predictions:
 
     def place(self, position: int) -> str:
         """Where a row is: its number, after the name of its file where there are several."""
-        starts = np.concatenate([[0], np.cumsum(self.sizes)])
-        which = int(np.searchsorted(starts, position, side="right")) - 1
-        if len(self.files) == 1:
-            return str(position)
-        return f"{split(self.files[which])[0].name}:{position - starts[which]}"
+        return self._places.place(position)
 
     def position(self, place: str) -> int:
         """The row that `place` calls so, or -1 where it calls none so."""
-        file, _, number = place.rpartition(":")
-        if not number.isdecimal():
-            return -1
-        if len(self.files) == 1:
-            start, size, named = 0, len(self), not file
-        else:
-            names = [split(source)[0].name for source in self.files]
-            which = names.index(file) if file in names else -1
-            start, size, named = sum(self.sizes[:which]), self.sizes[which], which >= 0
-        return start + int(number) if named and int(number) < size else -1
+        return self._places.position(place)
+
+    @cached_property
+    def _places(self) -> Places:
+        paths = [split(source)[0].as_posix() for source in self.files]
+        return Places.of(self.argument, paths, self.sizes)
 
     def _part(self, source: str) -> Part:
         return self._only or _open(self.argument, source)
@@ -153,20 +178,19 @@ def read(argument: str, source: str) -> Predictions:
     """
     files = expand(argument, source)
     first = _open(argument, files[0])
-    sizes = [first.shape[0] if first.shape else 0]
+    sizes, dtype = [first.shape[0] if first.shape else 0], first.dtype
     for other in files[1:]:
         part = _open(argument, other)
-        if (part.shape[1:], part.classes) != (first.shape[1:], first.classes):
+        if _form(part) != _form(first):
             raise InputError(
-                f"{argument}: all files must have the same draws and classes, but {files[0]} is "
-                f"{_told(first)} and {other} is {_told(part)}: write them alike"
+                f"{argument}: all files must have the same draws, classes and kind of numbers, but "
+                f"{files[0]} is {_told(first)} and {other} is {_told(part)}: write them alike"
             )
         sizes.append(part.shape[0])
+        dtype = np.result_type(dtype, part.dtype)
     shape = (sum(sizes), *first.shape[1:]) if first.shape else ()
     only = first if len(files) == 1 else None
-    return Predictions(
-        argument, tuple(files), tuple(sizes), shape, first.dtype, first.classes, only
-    )
+    return Predictions(argument, tuple(files), tuple(sizes), shape, dtype, first.classes, only)
 
 
 def expand(argument: str, source: str) -> list[str]:
@@ -238,8 +262,13 @@ def check_file(argument: str, path: Path) -> None:
     raise InputError(f"{argument}: there is no file {path}: check the path")
 
 
+def _form(part: Part) -> tuple[Any, ...]:
+    return part.shape[1:], part.classes, part.dtype.kind
+
+
 def _told(part: Part) -> str:
-    return f"{list(part.shape)}" + (f" of {', '.join(part.classes)}" if part.classes else "")
+    classes = f" of {', '.join(part.classes)}" if part.classes else ""
+    return f"{part.dtype} {list(part.shape)}{classes}"
 
 
 def _open(argument: str, source: str) -> Part:

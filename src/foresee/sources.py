@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def read(
     Args:
         path: of the folder or the file.
         inputs: of a table, the column or the columns that a model reads, by default all but the two
-            below: one of texts, or some of numbers. Of a .npz file, the array.
+            below and the index of a frame: one of texts, or some of numbers, in the order that you
+            name or the file has. Of a .npz file, the array.
         labels: the column or the array of labels. Labels of a CSV file are texts as they stand.
         ids: the column or the array of ids.
         size: of images, (height, width) or the side of a square: what the network reads.
@@ -90,7 +92,8 @@ def read(
     else:
         found = folder(path, size, channels, cache, advance, lazy)
     place = None if cache is None else str(Path(cache).absolute())
-    how = {**named, "size": size, "channels": channels, "cache": place, "lazy": lazy or None}
+    shape = None if size is None else found.inputs.shape[2:]
+    how = {**named, "size": shape, "channels": channels, "cache": place, "lazy": lazy or None}
     origin = {"path": str(path.absolute()), **{k: v for k, v in how.items() if v is not None}}
     return replace(found, origin=origin)
 
@@ -108,6 +111,9 @@ def _table(
     n = 0 if isinstance(rows, np.ndarray) and rows.ndim == 0 else len(rows)
     if n == 0:
         raise InputError(f"{path} holds no rows: check the file")
+    if ids is not None and getattr(found[ids], "ndim", 1) != 1:
+        shape = list(found[ids].shape)
+        raise InputError(f"{path}: ids must be one for each row, got {ids!r} {shape}: name another")
     answer, name = (None if key is None else _values(found[key]) for key in (labels, ids))
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
@@ -169,11 +175,15 @@ def folder(
             f"{root} is a folder of images: pass size, the height and the width that the model "
             "reads, or the side of a square, as in foresee.read(folder, size=64)"
         )
-    height, width = (size, size) if isinstance(size, int) else size
-    if min(height, width) < 1 or channels not in (1, 3):
+    try:
+        height, width = map(index, size if isinstance(size, Iterable) else (size, size))
+        fits = min(height, width) > 0 and channels in (1, 3)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise InputError(
-            f"size must be positive and channels 1 or 3, got {size} and {channels}: pass what the "
-            "model reads"
+            f"size must be one or two positive whole numbers and channels 1 or 3, got {size!r} and "
+            f"{channels!r}: pass what the model reads"
         )
     files = sorted(_image_files(root, lazy))
     if not files:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -66,7 +66,7 @@ def read(
 
     Args:
         path: of the file.
-        wanted: columns that are inputs; None: all but the answers.
+        wanted: columns that are inputs; None: all but the answers and the index of a frame.
         answers: columns that are ids or labels, which are loaded.
         cache: the folder where large files are unpacked.
 
@@ -93,7 +93,7 @@ def read(
 
 
 def columns(path: Path) -> Columns:
-    """All columns of a .csv or .parquet file, or arrays of a .npz file, by name, loaded.
+    """All columns of a .csv or .parquet file but a frame's index, or arrays of a .npz file, loaded.
 
     >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\n") > 0
     True
@@ -109,6 +109,20 @@ def columns(path: Path) -> Columns:
     return reader(path, None, set()).columns()
 
 
+def names(path: Path, answers: Container[str | None]) -> list[str] | None:
+    """The columns of a .csv or .parquet file that are inputs where none are named; of others None.
+
+    >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\n") > 0
+    True
+    >>> names(Path("reviews.csv"), {"stars"})
+    ['text']
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None or not path.is_file():
+        return None
+    return [name for name in reader(path, None, set()).used if name not in answers]
+
+
 def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
     """A .npy file, mapped, or an array of a .npz file by its name, or the only one.
 
@@ -116,7 +130,7 @@ def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
     """
     check_file(path)
     try:
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             return kept.open_array(path)
         return _from_archive(argument, path, name)
     except InputError:
@@ -177,7 +191,7 @@ class _Csv:
         try:
             with open(self.path, encoding="utf-8-sig", newline="") as file:
                 reader = csv.reader(file, strict=True)
-                for row in reader:
+                for row in filter(None, reader):
                     fields = fields or len(row)
                     if len(row) != fields:
                         raise InputError(
@@ -187,7 +201,7 @@ class _Csv:
                     yield row
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(
-                f"{self.path} cannot be read as CSV in UTF-8 ({error}): save it so"
+                f"{self.path} cannot be read as CSV in UTF-8 ({error}): save it so, or as .parquet"
             ) from error
 
 
@@ -218,9 +232,11 @@ class _Parquet:
         self.path, self._errors = path, (ArrowException, OSError)
         try:
             self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-        except self._errors as error:
+            about = self._file.schema_arrow.pandas_metadata or {}
+        except (*self._errors, ValueError) as error:
             raise self._refused(error) from error
-        self.used = _used(path, wanted, answers, self._file.schema_arrow.names)
+        names, index = self._file.schema_arrow.names, about.get("index_columns", ())
+        self.used = _used(path, wanted, answers, names, index)
         self.size = self._size()
 
     def columns(self) -> Columns:
@@ -360,14 +376,21 @@ def _joined(path: Path, columns: Mapping[str, Any]) -> Any:
 
 
 def _used(
-    path: Path, wanted: Sequence[str] | None, answers: set[str], there: Sequence[str]
+    path: Path,
+    wanted: Sequence[str] | None,
+    answers: set[str],
+    there: Sequence[str],
+    index: Sequence[Any] = (),
 ) -> list[str]:
-    """The columns to read: those wanted, or all, and the answers."""
-    used = there if wanted is None else [*wanted, *sorted(answers)]
-    for name in (*used, *answers):
+    """The columns to read: those wanted, or all but a frame's index, and the answers."""
+    inputs = [name for name in there if name not in index] if wanted is None else wanted
+    used = list(dict.fromkeys([*inputs, *sorted(answers)]))
+    for name in used:
         if name not in there:
-            raise InputError(f"{path} has no column {name!r} but {', '.join(there)}: name another")
-    return list(dict.fromkeys(used))
+            raise InputError(
+                f"{path} has no column {name!r} but {', '.join(there)}: name or rename one of these"
+            )
+    return used
 
 
 def _numbers(values: list[str]) -> Any:

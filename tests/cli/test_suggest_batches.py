@@ -358,6 +358,21 @@ def test_the_same_picks_from_any_kind_of_file(folder, kind):
     assert index(picked(pool=file)) == index(picked())
 
 
+def test_names_may_hold_any_separator_of_lines(folder):
+    rows = "".join(f"a\u2028{i}\n" for i in range(N))
+    Path("names.csv").write_text(f"id\n{rows}", encoding="utf-8")
+    result = run("--ids", "names.csv", "--out", "picks.csv")
+    assert result.exit_code == 0, result.exception
+
+
+def test_suffixes_in_capitals(folder):
+    expected = picked()
+    Path("pool.npy").rename("POOL.NPY")
+    np.savez("val.npz", val=draws(1, M), other=draws(2, M))
+    Path("val.npz").rename("VAL.NPZ")
+    assert picked(pool="POOL.NPY", target="VAL.NPZ:val") == expected
+
+
 def test_half_precision_tensors(folder):
     torch.save(torch.from_numpy(draws(0, N)).bfloat16(), "p.pt")
     refused = run(pool="p.pt")  # the rows of bfloat16 do not sum to one, and that is said
@@ -448,6 +463,18 @@ def test_rows_of_many_files_can_be_excluded(shards):
         assert_refused(refused, f"not in the pool: {wrong}", "such as shard-0.npy:0")
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(folder):
+    places = []
+    for number, part in enumerate(np.split(draws(0, N), [25])):
+        Path(f"d{number}/x").mkdir(parents=True)
+        np.save(f"d{number}/x/pool.npy", part)
+        places += [f"d{number}/x/pool.npy:{i}" for i in range(len(part))]
+    run("--out", "picks.csv", "--score", "mell", pool="d*/x/pool.npy")
+    rest = picked("--exclude", "picks.csv", "--score", "mell", pool="d*/x/pool.npy")
+    assert index(rest) == index(picked("--score", "mell", k=10))[5:]
+    assert column(rest, "id") == [places[i] for i in index(rest)]
+
+
 def test_names_of_many_files(shards):
     for number, rows in enumerate(np.split(np.arange(N), [10, 35])):
         Path(f"names-{number}.txt").write_text("".join(f"n{i}\n" for i in rows))
@@ -458,8 +485,17 @@ def test_names_of_many_files(shards):
 def test_files_that_do_not_fit_each_other_are_refused(shards):
     np.save("shard-1.npy", random_draws(np.random.default_rng(0), 9, T, C + 1))
     refused = run(pool="shard-*.npy")
-    assert_refused(refused, "shard-0.npy is [10, 5, 3] and shard-1.npy is [9, 5, 4]")
+    assert_refused(refused, "shard-0.npy is float32 [10, 5, 3] and shard-1.npy is float64 [9,")
     assert_refused(run(pool="none-*.npy"), "no file matches none-*.npy")
+
+
+def test_files_of_several_precisions_are_taken_as_they_are_scored(shards):
+    np.save("shard-0.npy", draws(0, 10).astype(np.float16))
+    pool = predictions.read("--pool", "shard-*.npy")
+    np.testing.assert_array_equal(pool.take(np.arange(10, N)), draws(0, N)[10:])
+    np.save("shard-2.npy", np.ones((9, T, C), int))
+    refused = run(pool="shard-*.npy")
+    assert_refused(refused, "shard-0.npy is float16 [10, 5, 3] and shard-2.npy is int64 [9, 5, 3]")
 
 
 def test_a_bad_row_of_a_later_file_is_found(shards):

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from foresee import sources, tables
 from foresee.cli.app import app
+from foresee.errors import InputError
 from foresee.lab import store
 
 pandas = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def frame(kind):
@@ -23,6 +25,25 @@ def frame(kind):
     else:
         inputs = {name: rng.standard_normal(90) + label for name in ("a", "b")}
     return pandas.DataFrame({**inputs, "topic": np.array(["sport", "food"])[label]})
+
+
+def test_the_index_of_a_frame_is_no_input_unless_it_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "d.parquet"
+    numbers = pandas.DataFrame({"a": [1.0, 2, 3, 4], "b": [5.0, 6, 7, 8]})
+    numbers[numbers.a != 2].to_parquet(path)
+    for _ in range(2):
+        assert sources.read(path).inputs.tolist() == [[1, 5], [3, 7], [4, 8]]
+        monkeypatch.setattr(tables, "LOADED", 0)
+    assert sources.read(path, inputs="__index_level_0__").inputs.tolist() == [0, 2, 3]
+    numbers.set_index(pandas.Index([7, 9, 8, 6], name="id")).to_parquet(path)
+    assert sources.read(path).inputs.shape == (4, 2)
+    found = sources.read(path, ids="id", labels="id")
+    assert found.inputs.shape == (4, 2)
+    assert found.ids == found.labels == [7, 9, 8, 6]
+    table = parquet.read_table(path).replace_schema_metadata({"pandas": "{"})
+    parquet.write_table(table, path)
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        sources.read(path)
 
 
 @pytest.mark.parametrize(("kind", "model"), [("texts", "tfidf"), ("numbers", "forest")])

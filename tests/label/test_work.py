@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from foresee import InputError
 from foresee.cli.app import app
 from foresee.label import extract, work
 from foresee.label.fitter import Fitter, started
-from foresee.label.items import Spec
+from foresee.label.items import Items, Spec
 
 OWN = """
 from foresee.networks import mlp
@@ -247,3 +248,22 @@ def test_the_page_keeps_a_batch_ahead_and_survives_the_death_of_the_process(
     finally:
         fitter.stop()
         site.book.close()
+
+
+def test_a_target_is_read_by_the_names_that_the_pool_has(tmp_path):
+    spec = Spec(str(tmp_path / "pool.csv"), str(tmp_path / "target.csv"))
+    Path(spec.pool).write_text("a,b\n1,2\n3,4\n")
+    Path(spec.target).write_text("b,c,a\n6,0,5\n")
+    assert spec.read(spec.target).inputs.tolist() == [[5, 6]]
+    assert Items(spec).content(2) == {"a": 5, "b": 6}
+    Path(spec.target).write_text("a,c\n1,2\n")
+    with pytest.raises(InputError, match="has no column 'b' but a, c: name or rename one"):
+        spec.read(spec.target)
+    Path(spec.pool).write_text("text\nfine\n")
+    Path(spec.target).write_text("words\ndull\n")
+    assert spec.read(spec.target).inputs == ["dull"]
+
+
+def test_all_of_a_named_array_is_shown(tmp_path):
+    np.savez(tmp_path / "pool.npz", x=[[1.0, 2]], y=[0])
+    assert Items(Spec(str(tmp_path / "pool.npz"), inputs=("x",))).content(0) == {"0": 1, "1": 2}

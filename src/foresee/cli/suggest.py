@@ -1,6 +1,7 @@
 """foresee suggest: which inputs to label next, from predictions in files."""
 
 import csv as tables
+import io
 import time
 import warnings
 from dataclasses import dataclass
@@ -352,7 +353,7 @@ def _sized(request: _Request, k: int, left: int, shortlist: int | None) -> "Call
 
 
 def _table(csv: str, first: int) -> Table:
-    header, *lines = tables.reader(csv.splitlines())
+    header, *lines = tables.reader(io.StringIO(csv, newline=""))
     shown = min(first, len(lines))
     table = Table(title=f"first {shown} of {len(lines):,} picks", box=box.SIMPLE_HEAD)
     for column in header:

@@ -1,6 +1,5 @@
 """What there is to label, by number: clients never name a file."""
 
-import csv
 import io
 import zlib
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from foresee import images, sources
+from foresee import images, sources, tables
 from foresee.errors import InputError
 from foresee.learner.pool import Named
 from foresee.learner.record import Id
@@ -63,7 +62,7 @@ class Spec:
     def read(self, path: str, names_only: bool = False) -> sources.Source:
         """Rows of the pool or the target; of images the names alone, if these are enough."""
         if not Path(path).is_dir():
-            return sources.read(path, inputs=self.inputs and list(self.inputs), ids=self.ids)
+            return sources.read(path, inputs=self.columns(path), ids=self.ids)
         if self.inputs or self.ids:
             raise InputError(f"--inputs and --ids are columns, and {path} is a folder of images")
         if not names_only:
@@ -74,6 +73,13 @@ class Spec:
                 f"{path} holds no images ({', '.join(sources.SUFFIXES)}): check the path"
             )
         return sources.Source(names, names)
+
+    def columns(self, path: str) -> list[str] | None:
+        """Columns that a model reads, where a table names them: of the target those of the pool."""
+        if self.inputs:
+            return list(self.inputs)
+        own, pool = (tables.names(Path(table), {self.ids}) for table in (path, self.pool))
+        return pool if own and pool and len(pool) > 1 else own
 
 
 class Items:
@@ -94,7 +100,7 @@ class Items:
         self.target = None
         if spec.target is not None:
             self.target = Named.read("target", spec.read(spec.target, names_only=True), None)
-        self._columns = {path: _header(path, spec) for path in (spec.pool, spec.target) if path}
+        self._columns = {path: spec.columns(path) for path in (spec.pool, spec.target) if path}
         every: Sequence[Any] = [len(self.pool)]
         if not isinstance(self.pool.ids, range):
             every = [*self.pool.ids, *(self.target.ids if self.target else ())]
@@ -122,7 +128,9 @@ class Items:
     def show(self, number: int) -> dict[str, Any]:
         """What the page shows of an item, as JSON has it."""
         side, place, path = self.find(number)
-        shown: dict[str, Any] = {"item": number, "name": str(side.ids[place])}
+        # A file's name may be bytes that are no text.
+        name = str(side.ids[place]).encode(errors="backslashreplace").decode()
+        shown: dict[str, Any] = {"item": number, "name": name}
         if Path(path).is_dir():
             return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
         if isinstance(side.rows[place], str):
@@ -137,8 +145,10 @@ class Items:
         if isinstance(row, str):
             return {"text": row}
         values = np.asarray(row).ravel().tolist()
-        names = self._columns[path] or [str(i) for i in range(len(values))]
-        return dict(zip(names, values, strict=False))
+        names = self._columns[path] or []
+        if len(names) != len(values):  # of an array, or of lists
+            names = [str(i) for i in range(len(values))]
+        return dict(zip(names, values, strict=True))
 
     def picture(self, number: int, side: int) -> tuple[bytes, str]:
         """An image as a browser reads it, and its type; no file goes out as it lies on the disk.
@@ -178,13 +188,3 @@ def flat(name: str) -> str:
     '2024__may__1.png'
     """
     return name.replace("/", "__")
-
-
-def _header(path: str, spec: Spec) -> list[str] | None:
-    """Names of the columns that are shown, where the file tells them."""
-    if spec.inputs:
-        return list(spec.inputs)
-    if Path(path).suffix.lower() != ".csv":
-        return None
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        return [name for name in next(csv.reader(file), []) if name != spec.ids]

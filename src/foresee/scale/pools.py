@@ -15,35 +15,13 @@ from numpy.typing import NDArray
 
 from foresee import suggest as steps
 from foresee.errors import InputError
+from foresee.predictions import Places
 from foresee.scale import cluster
 from foresee.scale.work import Part, Piece, Work, names_of, rows_of
 from foresee.suggest import Shortlist
 
 _READERS = 16  # threads that look at files
 _AHEAD = 2  # shards handed out for each worker
-
-
-class _Places(NamedTuple):
-    """What rows are called: by their number, after the name of their file if there are several."""
-
-    files: list[str]
-    starts: NDArray[np.int64]
-
-    def place(self, position: int) -> str:
-        """The name of a row."""
-        which = int(np.searchsorted(self.starts, position, side="right")) - 1
-        row = str(position - self.starts[which])
-        return f"{self.files[which]}:{row}" if len(self.files) > 1 else row
-
-    def position(self, place: str) -> int:
-        """The row that `place` calls so, or -1 where it calls none so."""
-        file, _, row = place.rpartition(":")
-        known = file in self.files if len(self.files) > 1 else not file
-        if not known or not row.isdecimal():
-            return -1
-        which = self.files.index(file) if file else 0
-        position = int(self.starts[which]) + int(row)
-        return position if position < self.starts[which + 1] else -1
 
 
 class _Shard(NamedTuple):
@@ -60,7 +38,7 @@ class Files:
 
     work: Work
     system: Any
-    rows: "_Places"
+    rows: Places
     shards: list[_Shard]
     workers: int | None
     gpus: float
@@ -198,7 +176,7 @@ def pool(
     with ThreadPoolExecutor(_READERS) as threads:
         files = list(threads.map(lambda path: _groups(system, path, shard), paths))
     sizes = [sum(rows for _, rows in groups) for groups in files]
-    rows = _Places(_short_names(paths), np.cumsum([0, *sizes]))
+    rows = Places.of("dataset", paths, sizes)
     shards = []
     for path, groups, start in zip(paths, files, rows.starts.tolist(), strict=False):
         for which, size in groups:
@@ -215,15 +193,6 @@ def pool(
         )
     work = replace(work, exclude=np.array(positions, np.int64))
     return Files(work, system, rows, shards, workers, gpus)
-
-
-def _short_names(paths: list[str]) -> list[str]:
-    """The names of files, with as much of their folders as tells them apart."""
-    for parts in range(1, max(path.count("/") for path in paths) + 2):
-        names = ["/".join(path.split("/")[-parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    raise InputError("dataset names a file twice: pass each once")
 
 
 def _paths(dataset: Any) -> tuple[Any, list[str]]:
