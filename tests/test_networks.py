@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import fx, nn
@@ -106,3 +107,9 @@ def test_standardise_needs_a_positive_deviation_for_each_channel():
         networks.Standardise([0.1, 0.2], [0.3])
     with pytest.raises(InputError, match=r"got \[0.0\]"):
         networks.Standardise([0.1], [0.0])
+
+
+def test_a_channel_that_hardly_varies_is_taken_for_constant():
+    pixels = np.full((50, 2, 32, 32), 255, np.uint8)
+    pixels[0, 0, 0, 0] = 254
+    assert networks.statistics(pixels) == ((1.0, 1.0), (1.0, 1.0))

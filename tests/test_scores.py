@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 import foresee
 from foresee import bald, checks, decompose, eer, entropy, entropy_mc, margin, mebl, mell, mezl
+from foresee.errors import InputError
 from foresee.kernels import elementwise, reference, tiled
 from foresee.testing import check_score, random_draws
 
@@ -119,6 +120,22 @@ def test_any_loss_matrix(c, backend):
     np.testing.assert_allclose(any_loss(pool, val), expected, atol=2e-14)
     single = any_loss(pool.astype(np.float32), val.astype(np.float32))
     np.testing.assert_allclose(single, expected, atol=1e-6)
+
+
+def test_what_every_action_costs_takes_no_digits(backend):
+    pool, val = pair(3, 3.0, dtype=np.float32)
+    dear = costs(3) + np.array([[0], [2**27], [0]])
+    np.testing.assert_allclose(eer(pool, val, loss=dear), any_loss(pool, val), atol=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 3e38), (np.float64, 1e308)])
+def test_costs_that_overflow_are_refused(dtype, most):
+    pool, val = pair(2, t=5, dtype=dtype)
+    loss = 1 - np.eye(2)
+    expected = eer(pool, val, loss=loss)
+    np.testing.assert_allclose(eer(pool, val, loss=most / 6 * loss) / (most / 6), expected, 1e-4)
+    with pytest.raises(InputError, match=f"loss has .* apart.* overflows .*{dtype.__name__}: low"):
+        eer(pool, val, loss=most * loss)
 
 
 @pytest.mark.parametrize("c", [2, 7])
@@ -344,6 +361,24 @@ def test_callers_torch_settings_are_kept(reduced_precision):
     with pytest.raises(ZeroDivisionError), tiled.full_precision():
         1 / 0  # noqa: B018
     assert settings() == ("medium", True, 2, 2)
+
+
+@pytest.mark.parametrize("score", [mell, mezl, mebl, any_loss])
+def test_autocast_takes_no_digits(score, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # others have no autocast
+    pool, val = pair(3, dtype=np.float32)
+    expected = score(pool, val)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert np.array_equal(score(pool, val), expected)
+        assert torch.is_autocast_enabled("cpu")
+
+
+def test_without_a_folder_for_compiled_kernels_torch_scores(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    monkeypatch.delitem(sys.modules, "foresee.kernels.compiled", raising=False)
+    monkeypatch.delattr("foresee.kernels.compiled", raising=False)
+    with pytest.warns(UserWarning, match="scores run slower.*set NUMBA_CACHE_DIR"):
+        assert tiled._compiled.__wrapped__() is None
 
 
 def test_a_choice_made_in_the_meantime_is_kept(reduced_precision):

@@ -529,6 +529,13 @@ def test_one_labelled_point_will_do(few):
     assert fit(small(), few[0][:1], few[1][:1], SHORT, rng()).accuracy in (0.0, 1.0)
 
 
+def test_numbers_of_numpy_and_a_caller_without_gradients_change_nothing(few):
+    expected = bits(fit(small(), *few, SHORT, rng()).model)
+    with torch.no_grad():
+        found = fit(small(), *few, Recipe(np.int64(5), np.int64(4)), rng())
+    assert torch.equal(bits(found.model), expected)
+
+
 def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
     inputs, labels = few[0].numpy(), few[1]
     locked = inputs.copy()
@@ -576,16 +583,21 @@ def test_divergence_names_the_learning_rate(few):
         ({"inputs": np.full((11, 6), np.nan)}, "inputs hold NaN"),
         ({"inputs": torch.zeros(0, 6), "labels": np.zeros(0, int)}, "inputs are empty"),
         ({"model": nn.Sequential()}, "no parameters"),
+        ({"model": small().requires_grad_(False)}, "no weights that require a gradient: unfreeze"),
+        (
+            {"model": nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "recipe": Recipe(batch=1)},
+            "BatchNorm, which cannot train on one point: label more, raise batch",
+        ),
         ({"model": nn.Conv1d(1, 1, 1)}, r"logits \[n c\].* returned"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(few, change, message):
     data = {"inputs": few[0], "labels": few[1]}
-    arguments = {"model": small(), "rng": rng(), **data, **change}
+    arguments = {"model": small(), "rng": rng(), "recipe": SHORT, **data, **change}
     if isinstance(arguments["model"], nn.Conv1d):
         arguments["inputs"] = few[0][:, None]
     with pytest.raises(InputError, match=message):
-        fit(**arguments, recipe=SHORT)
+        fit(**arguments)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tu
     rows = np.unique(np.linspace(0, len(pixels) - 1, min(sample, len(pixels))).astype(int))
     some = torch.as_tensor(pixels[rows]).double() / 255
     mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3), correction=0)
-    return _rounded(mean), _rounded(torch.where(std > 0, std, 1.0))
+    return _rounded(mean), tuple(s or 1.0 for s in _rounded(std))
 
 
 def _check_halves(image_size: int, network: str) -> None:

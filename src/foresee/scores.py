@@ -127,9 +127,16 @@ def eer(pool: A, val: A, *, loss: Any, scratch: int = tiled.SCRATCH) -> A:
     array([0.353, 0.   ])
     """
     val = checks.draws("val", val)
-    costs = checks.loss_matrix(loss, classes=val.shape[2])
+    costs = checks.loss_matrix(loss, classes=val.shape[2]).double()
+    # What every action costs moves no score, but would take digits.
+    costs = costs - costs.amin(1, keepdim=True)
 
     def kernel(p: Tensor, v: Tensor) -> Tensor:
+        if not bool((costs.to(v.dtype) * v.shape[1]).isfinite().all()):
+            raise InputError(
+                f"loss has costs of one class that are {float(costs.max()):.3g} apart, whose sum "
+                f"over draws overflows {v.dtype}: lower the largest, or divide them all"
+            )
         with tiled.full_precision():
             return tiled.matrix_loss_reduction(p, v @ costs.to(v), scratch // 2)
 

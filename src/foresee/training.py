@@ -219,6 +219,8 @@ def _train(request: Request) -> Generator[None, None, Training]:
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
         raise InputError("model has no parameters: there is nothing to train")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise InputError("model has no weights that require a gradient: unfreeze some")
     takes_bytes = any(isinstance(m, Standardise) for m in model.modules())
     x, y = (part.to(like.device) for part in _checked(request.inputs, request.labels, takes_bytes))
     batches = _batches(len(y), recipe.batch, rng, like.device)
@@ -255,7 +257,7 @@ def _health(model: nn.Module, x: Tensor, y: Tensor, like: Tensor, request: Reque
     recipe = request.recipe
     model.eval()
     rows = torch.from_numpy(request.rng.permutation(len(y))[:_HEALTH]).to(x.device)
-    outputs = torch.cat([model(x[part].to(like)) for part in rows.split(recipe.batch)])
+    outputs = torch.cat([model(x[part].to(like)) for part in rows.split(int(recipe.batch))])
     known = y[rows]
     loss = cross_entropy(outputs, known).item()
     _check_loss(loss, recipe.iterations - 1, recipe)
@@ -289,6 +291,7 @@ def _passes(
     leaves = [weights.get(name, p) for name, p in model.named_parameters() if p.requires_grad]
     forward = partial(bfloat16.forward, model, weights) if weights else model
 
+    @torch.enable_grad()
     def compute(inputs: Tensor, labels: Tensor) -> Tensor:
         for leaf in leaves:
             leaf.grad = None
@@ -298,7 +301,15 @@ def _passes(
             enabled=recipe.precision == "bfloat16",
             cache_enabled=False,  # a recording would keep the weights of its first batch
         ):
-            outputs = forward(inputs)
+            try:
+                outputs = forward(inputs)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise InputError(
+                    "model has a BatchNorm, which cannot train on one point: label more, raise "
+                    "batch, or use GroupNorm"
+                ) from error
         loss = cross_entropy(outputs.to(like.dtype), labels)
         loss.backward()
         return loss.detach()
@@ -592,7 +603,7 @@ def _batches(
 
     Batches that are short are left out: one of a single point would break BatchNorm.
     """
-    size = min(batch, points)
+    size = int(min(batch, points))
     used = points - points % size
     epochs = -(-_AHEAD * size // used)
     while True:

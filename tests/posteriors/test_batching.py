@@ -17,7 +17,7 @@ from foresee import InputError, arrays, mell
 from foresee.networks import Standardise, mlp
 from foresee.posteriors import ensemble, mc_dropout, point, sgld
 from foresee.posteriors.batching import penultimate, probabilities
-from foresee.posteriors.laplace import LastLayer
+from foresee.posteriors.laplace import LastLayer, _output_layer
 from foresee.recipe import Recipe
 from foresee.testing import check_sampler
 from foresee.training import fit
@@ -166,6 +166,7 @@ def test_the_callers_inputs_are_never_written_to(make):
         for said in answers(posterior, x):
             assert said.isfinite().all()
     fit(model, x, np.arange(20) % 3, Recipe(2, batch=8), np.random.default_rng(0))
+    _output_layer(model, torch.as_tensor(x))
     assert (x == before).all()
 
 

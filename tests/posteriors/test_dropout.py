@@ -621,6 +621,38 @@ def test_logits_among_other_outputs_are_traced_too():
     assert probs.shape == expected.shape
 
 
+@pytest.mark.parametrize("n", [9, 150])  # folded, thinned
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net, "temperature", 2.0),
+        lambda net: setattr(net, "drop_again", True),
+        lambda net: net.scale.fill_(3),
+        lambda net: net.shift.copy_(torch.arange(3)),
+        lambda net: net.b.register_forward_hook(lambda _, args, out: 2 * out),
+    ],
+)
+def test_what_a_trace_holds_is_that_of_the_live_model(change, n):
+    def forward(net, x):
+        h = net.drop(net.a(x))
+        h = net.drop(h) if net.drop_again else h
+        return net.b(h) / net.temperature * float(net.scale) + 2 * net.shift
+
+    model = Net(forward, a=nn.Linear(5, 8), b=nn.Linear(8, 3), drop=nn.Dropout())
+    model.temperature, model.drop_again = 1.0, False
+    model.register_buffer("scale", torch.ones(()))
+    model.register_buffer("shift", torch.zeros(3))
+    posterior, x = mc_dropout(model, T), inputs(mlp, n)
+    before = posterior.predict(x)
+    plans = dict(posterior._plans)
+    assert torch.equal(posterior.predict(x), before)
+    assert posterior._plans == plans  # nothing was planned anew
+    change(model)
+    after = posterior.predict(x)
+    assert torch.equal(after, mc_dropout(model, T).predict(x))
+    assert (after - before).abs().amax() > 1e-3
+
+
 def test_untraceable_models_run_whole_and_say_so_once():
     posterior, x = mc_dropout(built(untraceable), T), inputs(mlp)
     with pytest.warns(UserWarning, match="whole model 7 times") as caught:

@@ -78,6 +78,14 @@ def test_draws_are_the_members(models, x):
     torch.testing.assert_close(posterior.point(x).sum(1), torch.ones(10))
 
 
+def test_members_that_write_to_their_inputs_have_their_own(models, x):
+    def after(shift):
+        return ensemble([nn.Sequential(shift, *model) for model in models])
+
+    expected = after(nn.LeakyReLU()).predict(x)
+    assert torch.equal(after(nn.LeakyReLU(inplace=True)).predict(x), expected)
+
+
 @pytest.mark.parametrize("batch", [1, 3, 10])
 def test_draws_do_not_depend_on_batches_order_or_kind(models, x, batch):
     whole = ensemble(models).predict(x)
@@ -256,6 +264,12 @@ def test_build_must_build(x, labels):
     model = member(0)
     with pytest.raises(InputError, match="same network twice: let it build a fresh one"):
         train_ensemble(lambda seed: model, x, labels, 2, SHORT, rng())
+
+
+def test_members_that_begin_alike_are_told_of(x, labels):
+    with pytest.warns(UserWarning, match="first two .* same weights.*take a seed") as said:
+        train_ensemble(lambda: member(0), x, labels, 3, SHORT, rng())
+    assert said[0].filename == __file__
 
 
 class Plain(nn.Sequential):

@@ -38,10 +38,10 @@ def network(d=4, c=3, seed=0):
 
 def short(sampler, model, x, y, seed=0, **options):
     if sampler is cyclical_sgmcmc:
-        options = {"cycles": 2, "per_cycle": 3, "iterations": 40, "explore": 0.5, **options}
+        usual = {"cycles": 2, "per_cycle": 3, "iterations": 40, "explore": 0.5}
     else:
-        options = {"draws": 6, "burn_in": 10, "thin": 4, **options}
-    return sampler(model, x, y, batch=16, rng=seeded(seed), **options)
+        usual = {"draws": 6, "burn_in": 10, "thin": 4}
+    return sampler(model, x, y, rng=seeded(seed), **{"batch": 16, **usual, **options})
 
 
 both = pytest.mark.parametrize("sampler", [sgld, cyclical_sgmcmc])
@@ -302,6 +302,50 @@ def test_where_vmap_fails_a_loop_answers(build):
     chain = short(sgld, model, x, y)
     expected = torch.stack([explicit(chain, model, x, t) for t in range(6)], 1)
     torch.testing.assert_close(chain.predict(x), expected)
+
+
+@both
+@pytest.mark.parametrize("batch", [np.int64(16), 60])
+@pytest.mark.parametrize("build", [lambda: nn.Linear(4, 3), convolutional])
+def test_models_that_write_to_their_inputs_have_their_own(sampler, batch, build, monkeypatch):
+    monkeypatch.setattr(sgmcmc, "BATCH", 8)  # vmap takes two draws at a time
+    x, y = blobs()
+    body = build()
+    plain, writes = (
+        short(sampler, nn.Sequential(nn.LeakyReLU(0.1, inplace), body), x, y, batch=batch)
+        for inplace in (False, True)
+    )
+    assert all(torch.equal(v, writes.states[name]) for name, v in plain.states.items())
+    assert torch.equal(plain.predict(x), writes.predict(x))
+
+
+class Named(nn.Module):
+    """Its layers have two names each, and two layers one weight."""
+
+    def __init__(self, *more):
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.b.weight = self.a.weight
+        self.all = nn.Sequential(self.a, nn.Tanh(), self.b, *more, self.out)
+
+    def forward(self, x):
+        return self.all(x)
+
+
+@pytest.mark.parametrize("more", [(), convolutional()[:3]])
+def test_weights_of_several_names_are_given_back(more):
+    x, y = blobs()
+    more = (*more, nn.Linear(8, 4)) if more else ()
+    chain = short(sgld, Named(*more), x, y)
+    weights = list(chain.model.parameters())
+    expected, probs = chain.embed(x), chain.predict(x)
+    assert all(a is b for a, b in zip(weights, chain.model.parameters(), strict=True))
+    assert torch.equal(copy.deepcopy(chain).embed(x), expected)
+    for t in range(6):
+        with torch.no_grad():
+            for name, weight in chain.model.named_parameters():
+                weight.copy_(chain.states[name][t])
+        torch.testing.assert_close(probs[:, t], chain.model(x).softmax(-1))
 
 
 def test_a_model_of_probabilities_gives_the_draws_of_its_logits():

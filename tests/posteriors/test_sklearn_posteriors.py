@@ -28,7 +28,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from foresee import arrays, bald
+from foresee import arrays, bald, posteriors
 from foresee.errors import InputError
 from foresee.posteriors.sklearn import (
     Forest,
@@ -578,12 +578,19 @@ def test_errors_of_laplace():
         laplace_logistic(saturated, apart, [0, 0, 1, 1])
 
 
-def test_only_gaussian_weights_are_drawn_anew():
+def test_only_gaussian_weights_are_drawn_anew(monkeypatch):
     x, y = blobs()
     posterior = laplace_logistic(logistic().fit(x, y), x, y, 4)
     assert more_draws(posterior, 9).predict(x).shape[1] == 9
     assert more_draws(posterior, 3) is posterior
     refits = bootstrap(logistic(), x, y, 4, rng=np.random.default_rng(0))
     assert more_draws(refits, 9) is refits
+    monkeypatch.setattr(posteriors.sklearn, "_MOST", 1e-4)
+    posterior = laplace_logistic(logistic().fit(x, y), x, y, 4)
+    t = len(more_draws(posterior, 10**9).models)
+    assert 100 < t == len(laplace_logistic(logistic().fit(x, y), x, y, t).models)
+    with pytest.raises(InputError, match=f"{t + 1} draws"):
+        laplace_logistic(logistic().fit(x, y), x, y, t + 1)
+    monkeypatch.undo()
     huge = more_draws(posterior, 3000).predict(x).mean(1)
     np.testing.assert_allclose(huge, more_draws(posterior, 4000).predict(x).mean(1), atol=0.03)

@@ -14,6 +14,7 @@ Formulas, with rows A = P/p̄ − 1 and B = Q/q̄ − 1 (see `elementwise`) and 
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -357,6 +358,15 @@ def _compiled() -> ModuleType | None:
         from foresee.kernels import compiled
     except ImportError:  # numba has no build for this Python: slower, same numbers
         return None
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        warnings.warn(
+            "scores run slower, as no folder for compiled kernels can be written: set "
+            "NUMBA_CACHE_DIR to one that can",
+            stacklevel=2,
+        )
+        return None
     return compiled
 
 
@@ -389,8 +399,8 @@ def _switches() -> list[_Switch]:
 def full_precision() -> Iterator[None]:
     """Undo a caller's choice of TF32 or bfloat16 for float32: it would rank wrongly.
 
-    Torch has one choice for the process. Of threads that are here at once the first undoes it and
-    the last restores it, unless somebody has chosen anew.
+    Torch has one choice for the process, but for autocast. Of threads that are here at once the
+    first undoes it and the last restores it, unless somebody has chosen anew.
     """
     with _lock:
         if not _inside:
@@ -400,7 +410,8 @@ def full_precision() -> Iterator[None]:
                     switch.write(switch.full)
         _inside.append(None)
     try:
-        yield
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
     finally:
         with _lock:
             _inside.pop()

@@ -145,7 +145,8 @@ def logits(outputs: Any) -> Any:
 
 
 def forward(model: nn.Module, x: Batch) -> Any:
-    """Run a network on a batch."""
+    """Run a network on a copy of a batch, as it may write to it."""
+    x = each(Tensor.clone, x)
     return logits(model(**x) if isinstance(x, dict) else model(x))
 
 
@@ -270,9 +271,7 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
                 "depend on the batch; train it with track_running_stats=True, or use GroupNorm"
             )
     few = each(lambda v: v[:_LOOKS], x)  # and few passes, unless there is hardly a row to look at
-    first, *rest = (
-        forward(model, each(Tensor.clone, few)) for _ in range(max(2, _LOOKS // size(few)))
-    )
+    first, *rest = (forward(model, few) for _ in range(max(2, _LOOKS // size(few))))
     if isinstance(first, Tensor) and first.is_floating_point() and first.numel():
         error = torch.finfo(first.dtype).eps ** 0.5  # some GPU kernels add in any order
         scale = error * float(first.abs().nan_to_num().amax())

@@ -106,6 +106,10 @@ class McDropout:
 
     def predict(self, inputs: Inputs) -> Tensor:
         """Probabilities of every draw [n t c]."""
+        with borrowed(self.model):
+            for key, plan in [*self._plans.items()]:
+                if plan is not None and not plan.is_current():
+                    del self._plans[key]
         probs = self._map(lambda x: self._probabilities(self._sample(x)), inputs)
         # A few blank inputs may well have equal draws; they cannot all have.
         if len(probs) > 8 and all(bool((p == p[:, :1]).all()) for p in (probs[:8], probs)):

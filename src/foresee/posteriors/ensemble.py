@@ -1,6 +1,7 @@
 """Ensembles: every draw is a trained network (Lakshminarayanan et al. 2017)."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,7 @@ def train_ensemble(
     checks.n_draws(draws)
     seeding.check(rng)
     trainings: list[Training] = []
+    first: list[Tensor] = []
 
     def count(iterations: int) -> None:
         if advance is not None:
@@ -96,6 +98,13 @@ def train_ensemble(
         model = built(build, seeding.number(own))
         if any(model is training.model for training in trainings):
             raise InputError("build returned the same network twice: let it build a fresh one")
+        if len(trainings) == 1 and all(map(torch.equal, first, model.parameters())):
+            warnings.warn(
+                "build gave the first two networks the same weights, so only training sets members "
+                "apart: let it take a seed, such as lambda seed: Network(..., seed=seed)",
+                stacklevel=2,
+            )
+        first = first or [p.detach().clone() for p in model.parameters()]
         trainings.append(fit(model, inputs, labels, recipe, own, device=device, advance=count))
     models = tuple(training.model for training in trainings)
     return Ensemble(models, batch=batch, trainings=tuple(trainings))

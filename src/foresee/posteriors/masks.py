@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     Batch,
-    each,
     evaluating,
     forward,
     one_row_each,
@@ -206,7 +205,7 @@ def whole_pass(model: nn.Module, masks: Masks, x: Batch, draw: int) -> Tensor:
 
     for layer, (name, _) in masks.layers.items():
         vars(layer)["forward"] = masked(layer, name)
-    out = one_row_each(forward(model, each(Tensor.clone, x)), n)
+    out = one_row_each(forward(model, x), n)
     masks.calls.update({} if masks.calls else calls)
     if calls != masks.calls:
         raise InputError(

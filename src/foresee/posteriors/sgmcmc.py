@@ -32,6 +32,7 @@ from foresee.posteriors.batching import (
     BATCH,
     Outputs,
     at_least_float32,
+    forward,
     logits,
     map_batches,
     penultimate,
@@ -170,7 +171,7 @@ class Samples:
         return map_batches(lambda x: penultimate(self.model, x), inputs, self.model)
 
     def _probs(self, x: Tensor) -> Tensor:
-        out, states = None, self.states
+        out, states = None, self._everywhere()
         if not any(isinstance(m, nn.modules.conv._ConvNd) for m in self.model.modules()):
             every = torch.vmap(self._output, (0, None), 1, chunk_size=max(1, 16 * BATCH // len(x)))
             with suppress(RuntimeError, UserWarning), warnings.catch_warnings():
@@ -183,7 +184,18 @@ class Samples:
 
     @torch.no_grad()
     def _output(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
-        return logits(functional_call(self.model, state, (x,)))
+        return logits(functional_call(self.model, state, (x.clone(),), tie_weights=False))
+
+    def _everywhere(self) -> dict[str, Tensor]:
+        """The draws at each place that holds them: weights may be shared, layers have two names."""
+        places = [
+            (name, value)
+            for prefix, module in self.model.named_modules()
+            for named in (module.named_parameters, module.named_buffers)
+            for name, value in named(prefix, recurse=False, remove_duplicate=False)
+        ]
+        known = {value: name for name, value in reversed(places)}
+        return {name: self.states[known[v]] for name, v in places if known[v] in self.states}
 
 
 def _sample(
@@ -213,10 +225,10 @@ def _sample(
             seed(number := int(rng.integers(1 << 62)))
         x, y = _data(chain, inputs, labels, outputs)
         torch.manual_seed(number)  # a DataLoader draws from it once
-        batches = _batches(len(x), batch, order)
+        batches = _batches(len(x), int(batch), order)
         chain.train()
         for k, (step, temperature, keep) in enumerate(moves, 1):
-            out = at_least_float32(logits(chain(x[rows := next(batches)])))
+            out = at_least_float32(forward(chain, x[rows := next(batches)]))
             log_probs = out.log_softmax(-1) if outputs == "logits" else out.clamp_min(1e-30).log()
             loss = nn.functional.nll_loss(log_probs, y[rows])
             grads = torch.autograd.grad(loss, params, materialize_grads=True)
@@ -239,7 +251,7 @@ def _sample(
 def _data(model: nn.Module, inputs: Inputs, labels: Array, kind: Outputs) -> tuple[Tensor, Tensor]:
     x = map_batches(stacked, inputs, model)
     y = class_numbers(labels, x)
-    c = probabilities(logits(model(x[:BATCH])), kind).shape[-1]
+    c = probabilities(forward(model, x[:BATCH]), kind).shape[-1]
     if int(y.amax()) >= c:
         raise InputError(
             f"labels go up to {int(y.amax())}, but model has outputs for the classes 0 to {c - 1}: "

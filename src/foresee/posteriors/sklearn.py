@@ -136,7 +136,7 @@ def laplace_logistic(
     same = np.array_equal(np.unique(labels), model.classes_)
     if not same or len(labels) != len(arrays.rows("inputs", inputs)):
         raise InputError("labels do not fit inputs and model: pass the data it was fitted to")
-    _check_laplace(model, len(labels), draws)
+    most = _check_laplace(model, len(labels), draws)
     x = np.asarray(_dense(inputs), np.float64)
     seen = np.linalg.qr(x.T)[0] if len(x) < x.shape[1] else np.eye(x.shape[1])  # [d r]
     hessian = _hessian(model, x @ seen, model.predict_proba(inputs), labels)
@@ -150,8 +150,7 @@ def laplace_logistic(
         raise InputError("the data leave weights of model open: fit it with a smaller C") from error
 
     def draw(t: int) -> tuple[Any, ...]:
-        _check_laplace(model, len(labels), t)
-        rng = np.random.default_rng(seed)
+        rng, t = np.random.default_rng(seed), min(t, most)
         noise = rng.standard_normal((k * r, t))
         steps = solve_triangular(factor.T, noise).T.reshape(t, k, r)
         weights = steps[..., : seen.shape[1]] @ seen.T
@@ -223,7 +222,7 @@ class Forest:
 class Members:
     """Fitted classifiers, each one posterior draw; ``whole``, if any, is their point model.
 
-    ``redraw``, if any, gives any number of them.
+    ``redraw``, if any, gives any number of them, or as many as fit into memory.
     """
 
     models: tuple[Any, ...]
@@ -271,7 +270,8 @@ class Members:
         return np.stack([class_probs(model, x, names) for model in self.models], 1)
 
 
-def _check_laplace(model: Any, labels: int, draws: int) -> None:
+def _check_laplace(model: Any, labels: int, draws: int) -> int:
+    """Refuse what cannot be drawn from, and return how many draws would fit."""
     from sklearn.linear_model import LogisticRegression
 
     older = {getattr(model, name, "deprecated") for name in ("penalty", "multi_class")}
@@ -286,13 +286,15 @@ def _check_laplace(model: Any, labels: int, draws: int) -> None:
     r = min(d, labels)
     size = k * (r + int(model.fit_intercept))
     # The Hessian's factor is as large as it is; draws are held thrice while they are made.
-    gigabytes = 8 * (2 * size**2 + 3 * draws * k * d + 2 * labels * d) / 2**30
+    least, each = 2 * size**2 + 2 * labels * d, 3 * k * d
+    gigabytes = 8 * (least + draws * each) / 2**30
     if gigabytes > _MOST:
         raise InputError(
             f"{draws} draws and the Hessian of {k} · {r} weights would take {gigabytes:.3g} GiB, "
             f"the limit is {_MOST}: fit to fewer features (TruncatedSVD, SelectKBest), or use "
             "bootstrap"
         )
+    return int((_MOST * 2**30 / 8 - least) // each)
 
 
 def _hessian(
