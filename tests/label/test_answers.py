@@ -196,20 +196,21 @@ def test_a_restart_goes_on_where_it_was(site):
     assert found["live"]["labels"] == 1
 
 
-@pytest.mark.parametrize("cut", ["row", "half", "undo"])
+@pytest.mark.parametrize("cut", ["row", "half", "character", "undo"])
 def test_a_kill_between_the_two_files_is_mended(site, cut):
     ann = site.person()
     items = [item["item"] for item in ann.next()]
     ann.label(items[0], "cat")
     before = site.out.read_bytes()
-    ann.label(items[1], "dog")
+    ann.label(items[1], "café")
     after = site.out.read_bytes()
     if cut == "undo":
         ann.undo(items[1])
         site.out.write_bytes(after)
         after = before
     else:
-        site.out.write_bytes(before if cut == "row" else after[:-5])
+        size = after.index("é".encode()) + 1 if cut == "character" else len(after) - 5
+        site.out.write_bytes(before if cut == "row" else after[:size])
     site.restart()
     assert site.out.read_bytes() == after
 
@@ -227,6 +228,60 @@ def test_a_csv_that_somebody_changed_is_left_alone(site):
     (site.out.parent / "labels.csv.state").unlink()
     with pytest.raises(InputError, match="pass --import"):
         Book(Items(site.spec), site.out)
+
+
+@pytest.mark.parametrize("act", ["label", "again", "undo"])
+def test_a_csv_that_is_changed_meanwhile_is_left_alone(site, act):
+    ann = site.person()
+    one, two, *_ = (item["item"] for item in ann.next())
+    ann.label(one, "cat")
+    record, kept = len(site.book.desk.events), site.out.read_bytes()
+
+    def acts():
+        return ann.undo(one) if act == "undo" else ann.label(two if act == "label" else one, "dog")
+
+    site.out.write_bytes(kept.replace(b"cat", b"tiger"))
+    for _ in range(2):
+        answer = acts()
+        assert answer.status_code == 409
+        assert "was changed" in answer.json()["error"]
+    assert b"tiger" in site.out.read_bytes()
+    assert len(site.book.desk.events) == record
+    site.out.rename(site.out.with_name("moved.csv"))
+    assert acts().status_code == 200
+    labels = {"label": ["cat", "dog"], "again": ["dog"], "undo": []}[act]
+    assert [label for _, label, _ in site.rows()] == labels
+    os.utime(site.out, (0, 0))  # it is still what the record says
+    assert ann.label(two, "cat").status_code == 200
+
+
+def test_the_csv_is_read_again_only_when_somebody_else_wrote_it(site, monkeypatch):
+    site.restart()
+    monkeypatch.setattr(Book, "_mend", lambda _: pytest.fail("it was read"))
+    ann = site.person()
+    one, two, *_ = (item["item"] for item in ann.next())
+    for label in ("cat", "dog"):  # a row more, and all of them anew
+        assert ann.label(one, label).status_code == 200
+        assert ann.label(two, label).status_code == 200
+    assert ann.undo(one).status_code == 200
+
+
+def test_names_of_files_may_be_any_bytes(site, folder):
+    os.rename(folder / "00.png", os.fsencode(folder) + b"/caf\xe9.png")
+    site.restart()
+    ann = site.person()
+    name = os.fsdecode(b"caf\xe9.png")
+    number = site.book.items.number(name)
+    assert r"caf\udce9.png" in {item["name"] for item in ann.next(48)}
+    ann.label(number, "cat")
+    site.fitter.known.error = f"{name} is broken"
+    assert ann.client.get("/live").json()["error"] == site.fitter.known.error
+    for _ in range(2):
+        assert site.out.read_bytes().splitlines()[1].startswith(b"caf\xe9.png,cat,")
+        assert site.person().label(number - 1, "dog").status_code == 200
+        site.restart()
+        recent = site.person().post("/next", tab="tab-of-ann").json()["recent"]
+        assert recent[0]["name"] == r"caf\udce9.png"
 
 
 def test_numbers_of_other_files_are_refused(site, folder):

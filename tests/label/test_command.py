@@ -24,6 +24,8 @@ def run(*words):
     [
         (["--host", "0.0.0.0"], "opens the page to other machines: pass --token"),
         (["--token", "short"], "--token must be at least 16"),
+        (["--origin", "https://a.example/x"], "--origin must be an address as https://label.ex"),
+        (["--classes", "cat,\u202edog"], "--classes must be names of 1 to 100 characters"),
         (["--export", "coco"], "--export and --to belong together"),
         (["--export", "voc", "--to", "x"], "--export must be one of"),
         (["--ids", "name"], "--inputs and --ids are columns"),
@@ -69,6 +71,13 @@ def test_it_opens_the_page_unless_told_not_to(folder, tmp_path, monkeypatch, opt
     assert urls == ([] if options else [printed])
     assert urlsplit(printed).hostname == "127.0.0.1"
     assert urlsplit(printed).port > 0
+
+
+def test_it_prints_the_address_of_a_proxy(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(serve.uvicorn.Server, "run", lambda *_, **__: None)
+    options = ["--origin", "https://label.example", "--token", "long-enough-to-be-a-secret"]
+    found = run(folder, "--out", tmp_path / "labels.csv", *options)
+    assert found.stdout == "https://label.example/?token=long-enough-to-be-a-secret\n"
 
 
 def test_what_was_taken_over_is_told(folder, tmp_path, monkeypatch):

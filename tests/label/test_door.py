@@ -5,11 +5,13 @@ import io
 import json
 import os
 import threading
+import unicodedata
 
 import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
+from starlette.testclient import TestClient
 from visitors import HERE, PORT, TOKEN, Site
 
 from foresee import InputError
@@ -110,6 +112,40 @@ def test_other_pages_may_not_write(site, origin):
     if origin is not None:
         assert ann.client.get("/live", headers=headers).status_code == 403
     assert site.rows() == []
+
+
+def knock(host, at="0.0.0.0", port=PORT, proxy=None, **headers):
+    """The status of a request without a token, 401 if it may be asked for one, and the cookie."""
+    door = guard.Guard(None, TOKEN, at, port, proxy)
+    client = TestClient(door, "http://127.0.0.1", follow_redirects=False)
+    method = "POST" if headers else "GET"
+    answer = client.request(method, f"/?token={TOKEN}", headers={"Host": host, **headers})
+    return answer.status_code, answer.headers.get("set-cookie", "")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "192.168.0.9", "127.0.0.1:80"])
+def test_port_80_is_not_named_by_browsers(host):
+    assert knock(host, port=80)[0] == 303
+    assert knock(host, port=80, Origin=f"http://{host}")[0] == 401
+    for other in ("evil.example", f"{host}:81", f"evil.example:{host}", ""):
+        assert knock(other, port=80)[0] == 421
+
+
+@pytest.mark.parametrize("proxy", ["https://label.example", "http://label.example:81"])
+@pytest.mark.parametrize("at", ["127.0.0.1", "0.0.0.0"])
+def test_a_proxy_has_another_address(proxy, at):
+    public, own = proxy.partition("://")[2], f"127.0.0.1:{PORT}"
+    for host in (public, own):  # proxies pass on the one or the other
+        status, cookie = knock(host, at, proxy=proxy)
+        assert (status, "Secure" in cookie) == (303, proxy.startswith("https"))
+        assert knock(host, at, proxy=proxy, Origin=proxy)[0] == 401
+    assert knock(own, at, proxy=proxy, Origin=f"http://{own}")[0] == 401
+    for host in (f"{public}:1", f"x.{public}", "evil.example", ""):
+        assert knock(host, at, proxy=proxy)[0] == 421
+        assert knock(host, at)[0] == 421
+    for origin in ("null", "", "http://label.example", "http://evil.example", f"{proxy}.evil"):
+        assert knock(public, at, proxy=proxy, Origin=origin)[0] == 403
+    assert knock(own, at, Origin=proxy)[0] == 403
 
 
 def test_a_form_of_another_page_is_no_request(site):
@@ -257,6 +293,13 @@ def test_images_that_take_long_keep_nobody_from_answering(site, monkeypatch):
     assert {answer.status_code for answer in answers} == {200}
 
 
+def test_requests_that_cannot_be_read(site):
+    assert site.stranger().get("/?" + "a=1&" * 12).status_code == 400
+    headers = {"Origin": HERE, "Content-Type": "application/json"}
+    answer = site.person().client.post("/name", content=b'{"name": "\xff"}', headers=headers)
+    assert answer.status_code == 422
+
+
 def test_bodies_are_small(site):
     ann = site.person()
     headers = {"Origin": HERE, "Content-Type": "application/json"}
@@ -270,11 +313,17 @@ def test_names_are_plain(site, name):
     assert site.person(None, "some-tab").post("/name", name=name).status_code == 422
 
 
-@pytest.mark.parametrize("label", ["", " ", "x" * 101, "a\x1bb", 7, ["cat"]])
+@pytest.mark.parametrize("label", ["", " ", "x" * 101, "a\x1bb", "\u200d", "a\u2066b", 7, ["cat"]])
 def test_labels_are_plain(site, label):
     ann = site.person()
     assert ann.label(0, **{"label": label}).status_code == 422
     assert site.rows() == []
+
+
+@pytest.mark.parametrize("label", ["می\u200cخواهم", "👩\u200d🚀", "cafe\u0301"])
+def test_labels_are_of_all_languages(site, label):
+    assert site.person().label(0, label).status_code == 200
+    assert site.book.classes == ["cat", "dog", unicodedata.normalize("NFC", label)]
 
 
 def test_who_is_needed(site):

@@ -1,12 +1,15 @@
 """What is labelled, as other tools read it; and labels from elsewhere."""
 
 import json
+import os
 
+import numpy as np
 import pytest
 from PIL import Image
 from visitors import Site
 
 from foresee import InputError
+from foresee.label import serve
 from foresee.label.export import export
 from foresee.label.imports import Taken, take_over
 
@@ -160,6 +163,75 @@ def test_labels_from_elsewhere(site, tmp_path):
             take_over(site.book, other)
     with pytest.raises(InputError, match="cannot be read"):
         take_over(site.book, tmp_path / "missing.csv")
+
+
+def test_a_longer_import_leaves_corrections_as_they_are(site, tmp_path):
+    old, head, ann = tmp_path / "old.csv", "id,label,who\n", site.person()
+    number = site.book.items.number
+    for rows, labels in (
+        ("01.png,cat,\n02.png,cat,ann\n04.png,cat,ann\n", ["cat", "cat", "cat"]),
+        ("01.png,cat,\n02.png,cat,ann\n04.png,cat,ann\n03.png,dog,\n", ["dog", "dog", None]),
+        ("01.png,fox,\n02.png,fox,ann\n04.png,fox,ann\n", ["fox", "fox", "fox"]),
+        ("01.png,cat,\n02.png,cat,ann\n04.png,cat,ann\n", ["cat", "cat", "cat"]),
+    ):
+        old.write_text(head + rows)
+        take_over(site.book, old)
+        told = site.book.desk.state.labels
+        assert [told.get(name) for name in ("01.png", "02.png", "04.png")] == labels
+        ann.label([number("01.png"), number("02.png")], "dog")
+        ann.undo(number("04.png"))
+    assert told["03.png"] == "dog"
+
+
+def test_ids_that_are_whole_numbers(tmp_path):
+    np.savez(tmp_path / "pool.npz", x=np.eye(3), id=np.array([10, 20, 30]))
+    site = Site(tmp_path / "pool.npz", inputs=("x",), ids="id")
+    site.person().label(1, "cat")
+    site.book.close()
+    site.out = site.out.rename(tmp_path / "old.csv").with_name("new.csv")
+    site.start()
+    assert take_over(site.book, tmp_path / "old.csv") == Taken(1)
+    assert site.book.desk.state.labels == {20: "cat"}
+    site.book.close()
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "coco", "datasets", "label-studio"])
+def test_names_that_are_no_utf8_go_out_and_come_back(folder, tmp_path, kind):
+    name = os.fsdecode(b"caf\xe9.png")
+    (folder / "00.png").rename(folder / name)
+    site = Site(folder)
+    site.person().label(site.book.items.number(name), "cat")
+    site.book.close()
+    export(site.spec, site.out, kind, tmp_path / "to")
+    back = site.out.rename(tmp_path / "old.csv")
+    if kind == "imagefolder":
+        back = tmp_path / "to"
+    else:
+        file = tmp_path / "to" / "metadata.jsonl" if kind == "datasets" else tmp_path / "to"
+        assert ascii(name)[1:-1] in ascii(json.loads(file.read_text()))
+    site.out = tmp_path / "new.csv"
+    site.start()
+    assert take_over(site.book, back) == Taken(1)
+    assert site.book.desk.state.labels == {name: "cat"}
+    site.book.close()
+
+
+def test_labels_have_one_spelling_wherever_they_come_from(folder, tmp_path):
+    table, old = tmp_path / "old.csv", tmp_path / "old"
+    sorted_images(folder, old, {"cafe\u0301/01.png": "01.png", "café/02.png": "02.png"})
+    table.write_text("id,label\n03.png,cafe\u0301\n")
+    site = Site(folder)
+    take_over(site.book, old, serve.spelled(["cafe\u0301"]))
+    take_over(site.book, table)
+    assert site.book.counts() == {"cat": 0, "dog": 0, "café": 3}
+    (old / "café").rename(old / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(InputError, match=r"sub-folder 'caf\\udce9' must have a name of 1 to 100"):
+        take_over(site.book, old)
+    assert take_over(site.book, old, ["café"]) == Taken(1, 0, 1)
+    table.write_bytes(b"id,label\n03.png,caf\xe9\n")
+    with pytest.raises(InputError, match="no label of 1 to 100 characters that can be seen"):
+        take_over(site.book, table)
+    site.book.close()
 
 
 def sorted_images(folder, to, names):

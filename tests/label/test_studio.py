@@ -299,6 +299,24 @@ def test_news_become_an_order(fake, tmp_path, monkeypatch):
     found.shelf.close()
 
 
+def test_what_was_not_told_is_found_by_the_next_poll(fake, tmp_path, monkeypatch):
+    for i in range(1, 4):
+        fake.add(i, f"text {i}")
+    found = answering(fake, tmp_path, monkeypatch)
+    found._round(set(), True, False)
+    fake.label(1, "good"), fake.label(2, "bad")
+    for changed, polled, told, reads in (
+        ({2}, False, {"2": "bad"}, 1),
+        (set(), False, {"2": "bad"}, 1),  # of the project, such as the order that we wrote
+        (set(), True, {"1": "good", "2": "bad"}, 2),
+        (set(), True, {"1": "good", "2": "bad"}, 2),
+    ):
+        found._round(changed, False, False, polled)
+        assert found.questions[-1]["told"] == told
+        assert fake.asked.count(("GET", "/api/tasks")) == reads
+    found.shelf.close()
+
+
 def test_what_was_cut_off_is_written_anew(fake, tmp_path, monkeypatch):
     for i in range(1, 4):
         fake.add(i, f"text {i}")
@@ -455,6 +473,7 @@ def test_bodies_that_are_too_large_or_no_json(still, monkeypatch):
     for path in ("/setup", "/predict", "/webhook"):
         assert door.post(path, content=b"{").status_code == 422
         assert door.get(path).status_code == 405
+    assert door.post("/setup", content=b'{"project": "\xff"}').status_code == 422
     assert door.get("/elsewhere").status_code == 404
 
 

@@ -93,6 +93,10 @@ def label(
     token: Annotated[
         str | None, typer.Option(help="The secret in the page's address. [default: a new one]")
     ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The address that people open, if a proxy has another."),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open it.")] = False,
     ahead: Annotated[int | None, typer.Option(hidden=True)] = None,
     patience: Annotated[float, typer.Option(hidden=True)] = 2.0,
@@ -128,14 +132,15 @@ def label(
         stop("error: --export and --to belong together: pass both or none", code=2)
     if export is not None and to is not None:
         return _export(spec, out, export, to)
-    serve.check(host, token)
+    serve.check(host, token, origin)
     if not serve.is_loopback(host):
         note(
             f"whoever reaches {host} and has the token can see all of {pool} and label it; the "
             "connection is not encrypted"
         )
+    door = host, port, token, origin
     serving = serve.Serving(
-        spec, out, _split(classes), import_from, host, port, token, patience=patience, ahead=ahead
+        spec, out, _split(classes), import_from, *door, patience=patience, ahead=ahead
     )
     with serving as page:
         if page.taken is not None:

@@ -8,6 +8,7 @@ import csv
 import io
 import os
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from foresee.learner.written import Event
 COLUMNS = ("id", "label", "time", "who")
 # Seconds after which what is in the hands of somebody who is gone is for others.
 LEASE = 600.0
+LABEL = 100  # characters of a label
 
 # What counts of everybody: label and time by (id, who), in the order of telling.
 Rows: TypeAlias = dict[tuple[Id, str | None], tuple[str, float | None]]
@@ -51,12 +53,13 @@ class Book:
                 f"--out, and pass --import {out} to take its labels over"
             )
         self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
+        # The CSV's size and time when it was left as the record says; None while it is not.
+        self._left: tuple[int, ...] | None = None
         try:
             self._mend()
         except BaseException:
             self.close()
             raise
-        self._behind = False  # whether the CSV lacks something that the record holds
         self._classes = dict.fromkeys([*classes, *self.desk.state.labels.values()])
         self._seen: dict[str, float] = {}
         given = self.desk.state.given
@@ -95,18 +98,20 @@ class Book:
         """Keep an answer to each id; see `tell`."""
         at = round(time.time() if at is None else at, 3)
         with self.lock:
+            self._check()
             before = len(self.desk.events)
             given = self.desk.state.given
             again = any(by == who for name in names for _, by in given.get(name, ()))
             self.desk.tell(names, answers, who=who, key=key, at=at)
             if len(self.desk.events) == before:  # a repeated request
-                return self._catch_up()
+                return
             self._several |= {name for name in names if len(given[name]) > 1}
             told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
             self._classes |= dict.fromkeys(told.values())
-            if again or self._behind:
-                return self._rewrite()
-            return self._append({(name, who): (label, at) for name, label in told.items()})
+            if again:
+                self._rewrite()
+            else:
+                self._append({(name, who): (label, at) for name, label in told.items()})
 
     def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
         """Take back somebody's last answer to each item, in both files.
@@ -115,10 +120,10 @@ class Book:
         """
         names = [self.items.id(number) for number in numbers]
         with self.lock:
+            self._check()
             before = len(self.desk.events)
             self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
             if len(self.desk.events) == before:
-                self._catch_up()
                 return
             self._rewrite()
             again = [name for name in names if name in self.desk.state.out]
@@ -211,12 +216,21 @@ class Book:
             if now - self._seen.setdefault(holder, now) > LEASE:
                 self.leave(holder)
 
+    def _check(self) -> None:
+        """Before anything is kept: the CSV lacks nothing, and nobody else changed it."""
+        if self._stamp() != self._left:
+            self._mend()
+
+    def _stamp(self) -> tuple[int, ...]:
+        if not self.out.exists():
+            return ()
+        found = self.out.stat()
+        return found.st_size, found.st_mtime_ns
+
     def _mend(self) -> None:
         """Bring the CSV to what the record says; one that somebody else changed is refused."""
         want = text(folded(self.desk.events))
-        found = self.out.read_bytes().decode(errors="replace") if self.out.exists() else ""
-        if found == want:
-            return
+        found = self.out.read_bytes() if self.out.exists() else b""
         told = [i for i, event in enumerate(self.desk.events) if event["kind"] in _TOLD]
         before = text(folded(self.desk.events[: told[-1]])) if told else text({})
         if not (want.startswith(found) or found == before):
@@ -225,16 +239,18 @@ class Book:
                 f"to go on without the changes, or choose another --out and pass --import "
                 f"{self.out}"
             )
-        files.write(self.out, want.encode())
+        if found != want:
+            self._rewrite()
+        self._left = self._stamp()
 
     def _append(self, rows: Rows) -> None:
         if not rows:
             return
-        self._behind = True
+        self._left = None
         size = self.out.stat().st_size
         try:
             with open(self.out, "ab") as file:
-                file.write(_lines(rows).encode())
+                file.write(_lines(rows))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -243,16 +259,12 @@ class Book:
             raise InputError(
                 f"{self.out} could not be written ({error.strerror}): make room and try again"
             ) from error
-        self._behind = False
+        self._left = self._stamp()
 
     def _rewrite(self) -> None:
-        self._behind = True
-        files.write(self.out, text(folded(self.desk.events)).encode())
-        self._behind = False
-
-    def _catch_up(self) -> None:
-        if self._behind:
-            self._rewrite()
+        self._left = None
+        files.write(self.out, text(folded(self.desk.events)))
+        self._left = self._stamp()
 
 
 _TOLD = ("tell", "untell")
@@ -278,21 +290,32 @@ def folded(events: Iterable[Event]) -> Rows:
     return rows
 
 
-def text(rows: Rows) -> str:
+def plain(text: str, most: int = LABEL) -> str:
+    """A text in one line, as people would write it; empty if it is too long or cannot be seen.
+
+    >>> plain(" cafe\\u0301  au lait"), plain("a\\x1bb")
+    ('café au lait', '')
+    """
+    text = unicodedata.normalize("NFC", " ".join(text.split()))
+    seen = text.replace("\u200c", "").replace("\u200d", "")  # Persian and emoji need them
+    return text if seen and seen.isprintable() and len(text) <= most else ""
+
+
+def text(rows: Rows) -> bytes:
     """The whole CSV.
 
     >>> text({("a.png", "ann"): ("cat", 0.0)})
-    'id,label,time,who\\na.png,cat,1970-01-01T00:00:00.000Z,ann\\n'
+    b'id,label,time,who\\na.png,cat,1970-01-01T00:00:00.000Z,ann\\n'
     """
-    return ",".join(COLUMNS) + "\n" + _lines(rows)
+    return ",".join(COLUMNS).encode() + b"\n" + _lines(rows)
 
 
-def _lines(rows: Rows) -> str:
+def _lines(rows: Rows) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for (name, who), (label, at) in rows.items():
         writer.writerow([name, label, "" if at is None else _iso(at), who or ""])
-    return out.getvalue()
+    return out.getvalue().encode(errors="surrogateescape")  # names of files may be any bytes
 
 
 def _iso(at: float) -> str:

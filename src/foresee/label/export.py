@@ -46,7 +46,10 @@ def export(spec: Spec, out: Path, kind: str, to: Path) -> int:
         book.close()
     if not told:
         raise InputError(f"there are no labels in {out} yet: label some first")
-    shown = [(items.show(items.number(name)), str(label)) for name, label in told.items()]
+    shown = [
+        (items.show(items.number(name)) | {"name": str(name)}, str(label))
+        for name, label in told.items()
+    ]
     if kind in ("imagefolder", "coco") and shown[0][0]["kind"] != "image":
         raise InputError(f"--export {kind} is for images: take datasets or label-studio")
     part = to.with_name(f".{to.name}.part")
@@ -100,7 +103,7 @@ def _datasets(items: Items, labelled: Labelled, to: Path) -> None:
             row |= _content(items, shown)
         rows.append(json.dumps(row, ensure_ascii=False))
     name = "metadata.jsonl" if is_image else "data.jsonl"
-    files.write(to / name, ("\n".join(rows) + "\n").encode())
+    files.write(to / name, ("\n".join(rows) + "\n").encode(errors="backslashreplace"))
 
 
 def _label_studio(items: Items, labelled: Labelled, to: Path) -> None:
@@ -177,4 +180,5 @@ def _file_name(label: str) -> str:
 
 def _write(to: Path, content: Any) -> None:
     os.makedirs(to.parent, exist_ok=True)
-    files.write(to, json.dumps(content, ensure_ascii=False, indent=1).encode())
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    files.write(to, text.encode(errors="backslashreplace"))  # which JSON reads back

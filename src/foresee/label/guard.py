@@ -5,17 +5,18 @@ Every request passes here first. Without the token there is nothing to see, not 
 
 import hmac
 import ipaddress
+import json
 import socket
 import time
 from collections import OrderedDict
 from collections.abc import MutableMapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request, cookie_parser
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 HEADERS = {
@@ -73,10 +74,14 @@ class Guard:
         token: the secret.
         host: that the server listens on.
         port: likewise.
+        origin: the address that people open, where that is a proxy's.
     """
 
-    def __init__(self, app: ASGIApp, token: str, host: str, port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, host: str, port: int, origin: str | None = None
+    ) -> None:
         self.app, self.token, self.host, self.port = app, token, host, port
+        self.origin = origin
         # Cookies do not know ports: two servers on one machine need two names.
         self.cookie = f"foresee-{port}"
         self._rates, self._tries = Buckets(BURST, RATE), Buckets(TRIES, TRY_RATE)
@@ -99,11 +104,13 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers, method = Headers(scope=scope), scope["method"]
         hosts, origin = headers.getlist("host"), headers.get("origin")
-        if len(hosts) != 1 or not self._is_here(hosts[0]):
-            return refuse(421, "this is not the address of the page")
+        here = len(hosts) == 1 and self._is_here(hosts[0])
+        if not here and (self.origin is None or hosts != [urlsplit(self.origin).netloc]):
+            return refuse(421, "this is not the address of the page: --origin names a proxy's")
         if method not in ("GET", "HEAD") and origin is None:
             return refuse(403, "a request that changes something must say where it comes from")
-        if origin is not None and origin != f"http://{hosts[0]}":
+        own = [self.origin, f"http://{hosts[0]}"] if here else [self.origin]
+        if origin is not None and origin not in own:
             return refuse(403, "another page may not ask this")
         client, cookies = (scope.get("client") or ("",))[0], headers.get("cookie", "")
         known = _same(cookie_parser(cookies).get(self.cookie, ""), self.token)
@@ -114,7 +121,10 @@ class Guard:
 
     def _admit(self, scope: Scope, client: str) -> Response:
         """The token in the address of the page becomes a cookie, and leaves the address."""
-        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=10)
+        try:
+            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=10)
+        except ValueError:
+            return refuse(400, "the address has too many fields")
         tried = query.get("token", [""])[0]
         if scope["path"] != "/" or scope["method"] != "GET" or not tried:
             return refuse(401, "open the address that foresee label printed: it has the token")
@@ -124,11 +134,16 @@ class Guard:
             return refuse(401, "this is not the token that foresee label printed")
         self._tries.give_back(client)
         response = RedirectResponse("/", 303)
-        response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
+        secure = (self.origin or "").startswith("https:")
+        response.set_cookie(
+            self.cookie, self.token, path="/", secure=secure, httponly=True, samesite="strict"
+        )
         return response
 
     def _is_here(self, host: str) -> bool:
         """Whether a Host header names this server: other names may be an attacker's for it."""
+        if self.port == 80 and not host.endswith(":80"):  # browsers leave it out
+            host += ":80"
         name, colon, port = host.rpartition(":")
         if not colon or port != str(self.port):
             return False
@@ -148,9 +163,14 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
-def refuse(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON, and in ASCII: the name of a file may be nothing that UTF-8 has."""
+    return Response(json.dumps(content, allow_nan=False), status, headers, "application/json")
+
+
+def refuse(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
     """An answer that says what is wrong."""
-    return JSONResponse({"error": reason}, status, headers)
+    return reply({"error": reason}, status, headers)
 
 
 async def _told(request: Request, error: Exception) -> Response:

@@ -1,7 +1,6 @@
 """Labels that there are already, in a table or in a sub-folder for each class."""
 
 import csv
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Collection
@@ -10,14 +9,16 @@ from typing import NamedTuple, TypeAlias
 
 from foresee import sources
 from foresee.errors import InputError
-from foresee.label.book import Book
+from foresee.label.book import LABEL, Book, plain
 from foresee.label.items import Items, flat
+from foresee.learner import record
 from foresee.learner.record import Id
 
 # The label of each id, by whose it is.
 People: TypeAlias = dict[str, dict[Id, str]]
 
-_NOBODY = "import"
+_NOBODY, _KEY = "import", "import-"
+_SEEN = f"1 to {LABEL} characters that can be seen"
 
 
 class Taken(NamedTuple):
@@ -47,33 +48,40 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
         people, passed = _of_folder(book.items, path, classes)
     else:
         people = _of_table(book.items, path)
-    digest = hashlib.sha256(repr(people).encode()).hexdigest()[:32]
+    before = {
+        (name, event["who"]): label
+        for event in book.desk.events
+        if event["kind"] == "tell" and event.get("key", "").startswith(_KEY)
+        for name, label in record.answers(event)
+    }
     pool, held = book.items.pool.places, 0
-    for i, (who, told) in enumerate(people.items()):
+    for who, told in people.items():
         apart = [name for name in told if name not in pool]
         book.hold(apart)
         held += len(apart)
-        book.tell_ids(list(told), list(told.values()), who=who, key=f"import-{i}-{digest}")
+        new = {name: label for name, label in told.items() if before.get((name, who)) != label}
+        key = f"{_KEY}{len(book.desk.events)}"
+        book.tell_ids(list(new), list(new.values()), who=who, key=key)
     return Taken(sum(map(len, people.values())), held, passed)
 
 
 def _of_table(items: Items, path: Path) -> People:
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
     if not rows or not {"id", "label"} <= rows[0].keys():
         raise InputError(f"--import {path} must have the columns id and label, and a row")
     people: People = {}
-    numbered = isinstance(items.pool.ids, range)
+    names = {str(name): name for name in items.pool.ids if not isinstance(name, str)}
     for line, row in enumerate(rows, start=2):
-        given, answer = row["id"] or "", " ".join((row["label"] or "").split())
-        name: Id = int(given) if numbered and given.isdecimal() else given
+        given, answer = row["id"] or "", plain(row["label"] or "")
+        name = given if given in items else names.get(given, given)
         if name not in items or not answer:
             raise InputError(
                 f"--import {path}, line {line}: {given!r} is not in the pool or the target, or has "
-                "no label: take the line out"
+                f"no label of {_SEEN}: take the line out"
             )
         people.setdefault(row.get("who") or _NOBODY, {})[name] = answer
     return people
@@ -87,11 +95,15 @@ def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[Peop
     passed, own = 0, _own(items, path)
     known = _names(items) if own is None else None
     for name in sources.image_names(path, lazy=True):
-        label, inner, rest = name.partition("/")
-        label = " ".join(label.split())
+        called, inner, rest = name.partition("/")
+        label = plain(called)
         if not inner or (classes and label not in classes):
             passed += 1
             continue
+        if not label:
+            raise InputError(
+                f"--import {path}: the sub-folder {called!r} must have a name of {_SEEN}: rename it"
+            )
         found = f"{own}{name}" if known is None else known.get(rest)
         if found is None or found not in items:
             raise InputError(

@@ -1,5 +1,6 @@
 """Starts and ends all there is: the book, the process that fits, the server, the browser."""
 
+import re
 import secrets
 import socket
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from foresee.errors import InputError
-from foresee.label.book import Book
+from foresee.label.book import LABEL, Book, plain
 from foresee.label.fitter import Fitter, started
 from foresee.label.guard import is_loopback as is_loopback
 from foresee.label.imports import Taken, take_over
@@ -23,7 +24,7 @@ from foresee.label.server import application
 _TOKEN = 16  # characters of a token, at least
 
 
-def check(host: str, token: str | None) -> None:
+def check(host: str, token: str | None, origin: str | None = None) -> None:
     """Refuse to open the page to others by accident.
 
     >>> check("0.0.0.0", None)
@@ -38,10 +39,30 @@ def check(host: str, token: str | None) -> None:
         )
     if token is not None and (len(token) < _TOKEN or not token.isascii() or not _plain(token)):
         raise InputError(f"--token must be at least {_TOKEN} letters and digits, or - and _")
+    if origin is not None and not re.fullmatch(r"https?://[a-z0-9.-]+(:\d+)?", origin):
+        raise InputError(
+            f"--origin must be an address as https://label.example, got {origin}: leave out what "
+            "follows the host, and write it in small letters"
+        )
 
 
 def _plain(token: str) -> bool:
     return all(letter.isalnum() or letter in "-_" for letter in token)
+
+
+def spelled(classes: Sequence[str]) -> list[str]:
+    """Classes as the page keeps them, or two that look the same would be there.
+
+    >>> spelled(["cafe\\u0301"])
+    ['café']
+    """
+    found = [plain(name) for name in classes]
+    if not all(found):
+        raise InputError(
+            f"--classes must be names of 1 to {LABEL} characters that can be seen, got {classes}: "
+            "write others"
+        )
+    return found
 
 
 class Serving:
@@ -55,6 +76,7 @@ class Serving:
         host: to listen on.
         port: likewise; 0: a free one.
         token: the secret; None: a new one.
+        origin: see `Guard`.
         patience: see `Fitter`.
         ahead: see `Fitter`.
     """
@@ -68,10 +90,12 @@ class Serving:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        origin: str | None = None,
         *,
         patience: float = 2.0,
         ahead: int | None = None,
     ) -> None:
+        classes = spelled(classes)
         with ExitStack() as undo:  # what was begun ends where the rest cannot be
             process = started(spec)
             undo.callback(process.communicate)
@@ -86,9 +110,9 @@ class Serving:
         token = token or secrets.token_urlsafe(24)
         self.port = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.port}/?token={token}"
+        self.url = f"{origin or f'http://{shown}:{self.port}'}/?token={token}"
         self.fitter = Fitter(self.book, patience, ahead, process)
-        self.app = application(self.book, self.fitter, token, shown, self.port)
+        self.app = application(self.book, self.fitter, token, shown, self.port, origin)
 
     def run(self, browse: bool = False) -> None:
         """Serve until interrupted."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import unicodedata
 from collections.abc import Awaitable, Callable
 from importlib.resources import files as resources
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,20 +13,19 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from foresee.errors import InputError
-from foresee.label.book import Book
+from foresee.label.book import LABEL, Book, plain
 from foresee.label.fitter import Fitter
-from foresee.label.guard import HANDLERS, Guard, refuse
+from foresee.label.guard import HANDLERS, Guard, refuse, reply
 from foresee.label.items import DECODERS
 from foresee.learner.record import Answer, Id
 
 BODY = 64 << 10  # bytes of a request
 _SLOW = 10.0  # seconds that a request may take to arrive
 _NAME = 40  # characters of a person's name
-_LABEL = 100  # characters of a label
 SIDES = {"full": 1280, "small": 240}
 _STATIC = {
     "style.css": "text/css",
@@ -144,7 +142,7 @@ class Page:
 
     def live(self, request: Request) -> Response:
         """How things stand."""
-        return JSONResponse(self._live(request))
+        return reply(self._live(request))
 
     def next(self, request: Request, body: Next) -> dict[str, Any]:
         """Items for a tab, and on its first call what its person answered last."""
@@ -158,7 +156,7 @@ class Page:
         who = self._ready(request, body.edition)
         if (body.label is None) == (body.answer is None):
             raise HTTPException(422, "label or answer must be there, and not both")
-        answer = Answer(body.answer) if body.label is None else _plain(body.label, _LABEL, "label")
+        answer = Answer(body.answer) if body.label is None else _plain(body.label, LABEL, "label")
         self.book.tell(body.items, answer, who=who, key=body.key)
         return {**self._next(body.tab, body.size), "live": self._live(request)}
 
@@ -172,7 +170,7 @@ class Page:
     def name(self, request: Request, body: Name) -> Response:
         """Remember who somebody is."""
         name = _plain(body.name, _NAME, "name")
-        response = JSONResponse({"who": name})
+        response = reply({"who": name})
         year = 365 * 24 * 3600
         response.set_cookie(_WHO, quote(name), year, httponly=True, samesite="strict", path="/")
         return response
@@ -245,16 +243,18 @@ class Page:
             try:
                 body = msgspec.json.decode(await _body(request), type=kind)
                 found = await run_in_threadpool(act, request, body)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 return refuse(422, str(error))
             except InputError as error:
                 return refuse(409, str(error))
-            return found if isinstance(found, Response) else JSONResponse(found)
+            return found if isinstance(found, Response) else reply(found)
 
         return handler
 
 
-def application(book: Book, fitter: Fitter, token: str, host: str, port: int) -> Guard:
+def application(
+    book: Book, fitter: Fitter, token: str, host: str, port: int, origin: str | None = None
+) -> Guard:
     """The page behind its door.
 
     Args:
@@ -263,9 +263,10 @@ def application(book: Book, fitter: Fitter, token: str, host: str, port: int) ->
         token: the secret that lets in.
         host: that it is served on.
         port: likewise.
+        origin: see `Guard`.
     """
     app = Starlette(routes=Page(book, fitter).routes(), exception_handlers=HANDLERS)
-    return Guard(app, token, host, port)
+    return Guard(app, token, host, port, origin)
 
 
 async def _body(request: Request) -> bytes:
@@ -290,11 +291,9 @@ def _who(request: Request) -> str | None:
 
 
 def _plain(text: str, most: int, what: str) -> str:
-    """A short text in one line, as people would write it."""
-    text = unicodedata.normalize("NFC", " ".join(text.split()))
-    if not 0 < len(text) <= most or not text.isprintable():
+    if not (found := plain(text, most)):
         raise HTTPException(422, f"{what} must be 1 to {most} characters that can be seen")
-    return text
+    return found
 
 
 def _finite(value: float) -> float | None:

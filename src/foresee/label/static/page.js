@@ -19,7 +19,8 @@ const state = {
 };
 
 function key() {
-  return crypto.randomUUID();
+  // Over plain http from another machine a browser has no crypto.randomUUID.
+  return crypto.getRandomValues(new Uint32Array(4)).join("-");
 }
 
 function make(tag, fields = {}, ...children) {
@@ -36,18 +37,18 @@ function make(tag, fields = {}, ...children) {
 
 async function post(path, body) {
   for (let wait = 300; ; wait = Math.min(3000, wait * 1.5)) {
-    let answer = null;
+    let answer = null, found = null;
     try {
       answer = await fetch(path, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify(body),
       });
+      found = answer.ok ? await answer.json() : await answer.json().catch(() => ({}));
     } catch {
       say("Not stored yet: the server does not answer. Trying again …", true);
     }
-    if (answer && answer.status !== 429) {
-      const found = await answer.json().catch(() => ({ error: "the server's answer broke off" }));
+    if (found && answer.status !== 429) {
       if (answer.ok) return found;
       throw new Error(found.error ?? `the server answered ${answer.status}`);
     }
@@ -414,7 +415,7 @@ $("person").addEventListener("click", () => $("asking").showModal());
 
 $("other").addEventListener("submit", (event) => {
   event.preventDefault();
-  const name = $("new").value.trim().replace(/\s+/g, " ");
+  const name = $("new").value.trim().replace(/\s+/g, " ").normalize();
   if (!name) return;
   if (!labels().includes(name)) state.extra.push(name);
   $("new").value = "";

@@ -147,14 +147,15 @@ class Backend:
     def _loop(self) -> None:
         pause = _AGAIN
         while not self._done.is_set():
-            if self._news.wait(_POLL):
+            polled = not self._news.wait(_POLL)
+            if not polled:
                 self._wait_for_quiet()
             with self._lock:
                 changed, everything, forced = self._changed, self._all, self._forced
                 self._changed, self._all, self._forced = set(), False, False
             try:
                 if not self._done.is_set():
-                    self._round(changed, everything, forced)
+                    self._round(changed, everything, forced, polled)
                 self.error, pause = "", _AGAIN
             except Exception as error:  # whatever happens in Label Studio, it is tried again
                 if not self._done.is_set():
@@ -177,17 +178,19 @@ class Backend:
             self._log(reason)
         self.error = reason
 
-    def _round(self, changed: set[int], everything: bool, forced: bool) -> None:
+    def _round(
+        self, changed: set[int], everything: bool, forced: bool, polled: bool = False
+    ) -> None:
         """Read what changed, rank if something did, and see that Label Studio shows it."""
         project = self.studio.project()
         form = Form.read(project["label_config"])
         counts = tuple(project.get(name) for name in _COUNTS)
-        missed = not changed and counts != self._counts
+        missed = polled and counts != self._counts
         if everything or missed or form != self.form:
             self._tasks = {task["id"]: _read(form, task) for task in self.studio.tasks()}
             self._counts, changed = counts, set()
         for number in changed:
-            self._counts = counts
+            self._counts = ()  # others may have changed unheard: the next poll reads all
             task = self.studio.task(number)
             self._tasks.pop(number, None)
             if task is not None:

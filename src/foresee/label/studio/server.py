@@ -170,5 +170,5 @@ async def _body(request: Request, kind: type[Body]) -> Body:
         raise HTTPException(413, f"the body must be at most {BODY} bytes")
     try:
         return msgspec.json.decode(found, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise HTTPException(422, str(error)) from None
