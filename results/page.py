@@ -66,6 +66,8 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
         row("*trained*", map(_trained, columns)),
         row("*train accuracy at the end*", map(_fit, columns)),
     ]
+    if any(one.study.parted for one in columns):
+        footing.append(row("*seeds of several first networks*", map(_parted, columns)))
     if any(one.left_out for one in columns):
         footing.append(row("*rounds left out*", (str(one.left_out) for one in columns)))
     if any(one.behind for one in columns):
@@ -76,6 +78,10 @@ def _footing(columns: Sequence[Counted], width: int = 1) -> list[list[str]]:
 def _trained(one: Counted) -> str:
     rounds = one.rounds * sum(map(len, one.areas.values()))
     return f"{one.again.total()} again and {one.bad.total()} badly of {words.count(rounds)} rounds"
+
+
+def _parted(one: Counted) -> str:
+    return f"{len(one.study.parted)} of {len(one.study.seeds)}"
 
 
 def _fit(one: Counted) -> str:
@@ -335,12 +341,13 @@ def longer_table(here: Path, parts: Sequence[str]) -> str:
     for one, other in pairs:
         for method in ordered(one.areas.keys() & other.areas.keys()):
             for seed in sorted(one.areas[method].keys() & other.areas[method].keys()):
-                areas = [f"{c.areas[method][seed]:.2f}{c.marks(method)}" for c in (one, other)]
+                areas = [f"{c.areas[method][seed]:.2f}" for c in (one, other)]
                 rows.append([f"{one.title}, {method}, seed {seed}", *areas])
+        rows.append([f"*{one.title}: trained*", _trained(one), _trained(other)])
     if not rows:
         return NOTHING
     budgets = [f"{words.part(c.study.experiment.budget)} of the iterations" for c in pairs[0]]
-    return f"{markdown(['AUC × 100', *budgets], rows)}\n\n{LEGEND}"
+    return markdown(["AUC × 100", *budgets], rows)
 
 
 def status_table(here: Path, parts: Sequence[str]) -> str:
