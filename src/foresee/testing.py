@@ -76,11 +76,16 @@ def _check_score_on(
     class_symmetric: bool,
     float32_error: float,
 ) -> None:
-    base = score(pool, val)
+    law = "one score for each pool point, a finite real number"
+
+    def scored(pool: Any, val: Any, **options: Any) -> Any:
+        found = score(pool, val, **options)
+        _obeys(law, checks.scores, _name(score), found, len(pool))
+        return found
+
+    base = scored(pool, val)
     n, t, c = pool.shape
     _require(isinstance(base, np.ndarray), "NumPy arrays give a NumPy array")
-    law = "one score for each pool point, a finite real number"
-    _obeys(law, checks.scores, _name(score), base, n)
     _require(not nonnegative or base.min() >= 0, f"non-negative: {base.min()}")
 
     def unchanged(law: str, other: Any, expected: Any = base) -> None:
@@ -88,28 +93,27 @@ def _check_score_on(
         _require(worst <= 1e-9 * (np.abs(base).max() + 1e-9), f"{law}: changed by {worst:.3g}")
 
     some = rng.permutation(n)[:7]
-    unchanged("a score depends on its own row only", score(pool[some], val), base[some])
+    unchanged("a score depends on its own row only", scored(pool[some], val), base[some])
     for size in (1, 8):
-        parts = [score(pool[i : i + size], val) for i in range(0, n, size)]
+        parts = [scored(pool[i : i + size], val) for i in range(0, n, size)]
         unchanged("chunk sizes do not matter", np.concatenate(parts))
     if "scratch" in inspect.signature(score).parameters:
-        tight: Callable[..., Any] = score
-        unchanged("the cap on memory does not matter", tight(pool, val, scratch=1 << 14))
-    unchanged("the order of targets does not matter", score(pool, val[rng.permutation(len(val))]))
+        unchanged("the cap on memory does not matter", scored(pool, val, scratch=1 << 14))
+    unchanged("the order of targets does not matter", scored(pool, val[rng.permutation(len(val))]))
     draws, classes = rng.permutation(t), rng.permutation(c)
-    unchanged("the order of draws does not matter", score(pool[:, draws], val[:, draws]))
+    unchanged("the order of draws does not matter", scored(pool[:, draws], val[:, draws]))
     twice = np.repeat(np.arange(t), 2)
-    unchanged("duplicated draws change nothing", score(pool[:, twice], val[:, twice]))
+    unchanged("duplicated draws change nothing", scored(pool[:, twice], val[:, twice]))
     if class_symmetric:
-        unchanged("names of classes do not matter", score(pool[..., classes], val[..., classes]))
+        unchanged("names of classes do not matter", scored(pool[..., classes], val[..., classes]))
 
-    tensor = score(torch.from_numpy(pool), torch.from_numpy(val))
+    tensor = scored(torch.from_numpy(pool), torch.from_numpy(val))
     _require(isinstance(tensor, torch.Tensor), "torch tensors give a torch tensor")
-    unchanged("tensors and arrays agree", tensor.numpy())
+    unchanged("tensors and arrays agree", arrays.numpy(tensor))
 
     pool32, val32 = pool.astype(np.float32), val.astype(np.float32)
-    exact = score(pool32.astype(np.float64), val32.astype(np.float64))
-    error = np.abs(score(pool32, val32) - exact).max()
+    exact = scored(pool32.astype(np.float64), val32.astype(np.float64))
+    error = np.abs(scored(pool32, val32) - exact).max()
     _require(
         error <= float32_error * exact.std() + 1e-30,
         f"float32 agrees with float64: error {error:.3g}, sd of scores {exact.std():.3g}",
@@ -177,22 +181,25 @@ def check_sampler(
     posterior = build()
 
     def predict(rows: Any) -> NDArray[Any]:
-        return arrays.numpy(posterior.predict(rows))
+        probs = arrays.numpy(posterior.predict(rows))
+        fits = probs.ndim == 3 and len(probs) == len(rows)
+        _require(fits, f"predict gives [n t c]: shape {probs.shape} for {len(rows)} inputs")
+        return probs
 
     probs = predict(inputs)
     n = len(inputs)
-    _require(probs.ndim == 3 and len(probs) == n, f"predict gives [n t c]: shape {probs.shape}")
     _require(probs.shape[1] >= 2, "at least two draws")
     _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
 
     def same_draws(law: str, other: NDArray[Any], expected: NDArray[Any] = probs) -> None:
+        _require(other.shape == expected.shape, f"{law}: shape {other.shape}")
         worst = float(np.abs(other - expected).max())
         _require(worst <= tolerance, f"{law}: changed by {worst:.3g}")
 
     same_draws("two calls give the same draws", predict(inputs))
     for size in (1, 3):
-        parts = [predict(inputs[i : i + size]) for i in range(0, n, size)]
-        same_draws(f"batches of {size} give the same draws", np.concatenate(parts))
+        for some in (slice(i, i + size) for i in range(0, n, size)):
+            same_draws(f"batches of {size} give the same draws", predict(inputs[some]), probs[some])
     order = np.arange(n)[::-1].copy()
     same_draws("another order gives the same draws", predict(inputs[order]), probs[order])
     twice = predict(inputs[np.array([0, 0])])
@@ -260,6 +267,8 @@ class _Sealed(View):
     """A view that says so when a strategy reaches for more than it holds."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python asks, as for a copy
+            raise AttributeError(name)
         raise AssertionError(f"broken law: a strategy sees no label, but asked for view.{name}")
 
 

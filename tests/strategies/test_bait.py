@@ -80,6 +80,21 @@ def test_picks_are_those_of_whole_matrices(monkeypatch, focus, size, c, d, ridge
     assert picks.tolist() == plain(view, goals, size, ridge)
 
 
+@pytest.mark.parametrize("focus", ["pool", "target"])
+@pytest.mark.parametrize("labelled", [0, 30])
+def test_long_embeddings_take_more_digits(focus, labelled):
+    view = table(n=40, labelled=labelled)
+    held = view.posterior
+    held.embeddings, held.probs = 3e3 * held.embeddings, held.probs.astype(np.float32)
+    picks = Bait(focus=focus)(view, 6, rng())
+    held.probs = held.probs / held.probs.sum(1, keepdims=True, dtype=np.float64)
+    goals = view.val if focus == "target" else np.concatenate([view.pool, view.labelled])
+    assert picks.tolist() == plain(view, goals, 6, 1.0)
+    held.embeddings *= 1e7
+    with pytest.raises(InputError, match=r"ridge = 1 is lost beside embeddings as long as"):
+        Bait()(replace(view, labelled=view.pool[:9], labels=np.zeros(9)), 2, rng())
+
+
 def test_nothing_need_be_labelled():
     view = replace(table(), labelled=None, labels=None)
     nobody = replace(view, labelled=view.pool[:0], labels=view.pool[:0])
@@ -153,6 +168,7 @@ def test_wrong_arguments_are_named():
         ({"focus": "val"}, 'focus must be "pool" or "target", got \'val\''),
         ({"ridge": 0}, "ridge must be positive and finite, got 0"),
         ({"axes": 0}, "axes must be None or at least 1, got 0"),
+        ({"axes": 2.5}, "axes must be a whole number, got 2.5"),
         ({"memory": 1.5}, "memory must be a whole number of bytes"),
     ):
         with pytest.raises(InputError, match=message):

@@ -335,6 +335,7 @@ def test_batchbald_in_float32_keeps_its_digits(c):
     [
         (lambda: BatchMell(samples=0), "samples must be at least 1, got 0"),
         (lambda: BatchMell(lookahead=3), "lookahead must be 1 or 2, got 3"),
+        (lambda: BatchMell(shortlist=9.0), r"shortlist must be a whole number, got 9\.0"),
         (lambda: BatchMell(shortlist=0), "shortlist must be None or at least 1, got 0"),
         (lambda: BatchBALD(candidates=0), "candidates must be None or at least 1, got 0"),
         (lambda: PowerMell(power=-1.0), "power must be at least 0 and finite, got -1"),

@@ -57,6 +57,41 @@ def test_what_it_takes_follows_from_what_there_is(t):
     assert default_strategy(only(view, "point"), 5) == TopK(entropy, point=True)
 
 
+@dataclass
+class Listing(Only):
+    """A posterior that answers by nested lists."""
+
+    def __getattr__(self, name):
+        return lambda x: super(Listing, self).__getattr__(name)(x).tolist()
+
+
+def test_answers_may_be_lists():
+    view = view_of()
+    listing = replace(view, posterior=Listing(view.posterior, ("predict", "point", "embed")))
+    assert default_strategy(listing, 5) == HERDING
+    picks = [Default()(v, 5, np.random.default_rng(0)).tolist() for v in (view, listing)]
+    assert picks[0] == picks[1]
+
+
+@dataclass
+class Failing(Only):
+    """A posterior with a method that is there and fails."""
+
+    def embed(self, inputs):
+        return self.whole.no_such_layer
+
+
+def test_answers_that_fail_are_no_answers_that_are_missing():
+    view = view_of()
+    with pytest.raises(AttributeError, match="no_such_layer"):
+        default_strategy(replace(view, posterior=Failing(view.posterior, ("predict",))), 5)
+    for method in ("predict", "embed"):
+        broken = Only(view.posterior, ("predict", "embed", "point"))
+        setattr(broken, method, lambda x: np.zeros(len(x)))
+        with pytest.raises(InputError, match=rf"posterior\.{method}\(\w+\) must"):
+            Default()(replace(view, posterior=broken), 5, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize(("size", "candidates"), [(400, 4000), (401, 4010), (2500, 25_000)])
 def test_candidates_follow_the_batch(size, candidates):
     view = replace(view_of(), pool=np.zeros((30_000, 5)))
@@ -122,6 +157,8 @@ def test_without_a_label_the_target_is_covered():
     view = View(None, None, np.empty(0), pool=np.concatenate([far, near]), val=near)
     assert default_strategy(view, 5) == ColdStart()
     assert (Default()(view, 5, rng) >= 30).all()
+    numbers = View(None, None, np.empty(0), pool=np.arange(60.0), val=np.arange(30.0))
+    assert (ColdStart()(numbers, 5, rng) < 35).all()
     with pytest.raises(InputError, match=r"view.val is None"):
         ColdStart()(replace(view, val=None), 5, rng)
 

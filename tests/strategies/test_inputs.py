@@ -159,6 +159,17 @@ def test_predictions_may_be_stored_in_any_way(strategy, kind):
     assert strategy(view, 6, rng(1)).tolist() == strategy(plain, 6, rng(1)).tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "strategy", [*STRATEGIES, UncertaintyHerding(point=True)], ids=lambda s: type(s).__name__
+)
+def test_predictions_may_be_of_half_precision(strategy, dtype):
+    view = random_view(rng(), n=60, c=10)
+    half = Reader(view.posterior, lambda x: torch.tensor(x).to(dtype))
+    picks = strategy(replace(view, posterior=half), 6, rng(1))
+    assert len(set(picks.tolist()) & set(strategy(view, 6, rng(1)).tolist())) >= 4
+
+
 @pytest.mark.parametrize("kind", [*STORED, "longdouble"])
 def test_mell_top_k_reads_what_mell_reads(kind):
     stores = STORED | {"longdouble": lambda x: x.astype(np.longdouble)}
@@ -190,12 +201,14 @@ def test_a_seed_is_no_generator(strategy):
 
 @every_strategy
 def test_without_a_target_methods_that_need_one_say_so(strategy):
-    view = replace(random_view(rng()), val=None)
-    if strategy in WITH_TARGET:
-        with pytest.raises(InputError, match=r"view\.val is None, and this method needs a target"):
-            strategy(view, 3, rng())
-    else:
-        assert len(strategy(view, 3, rng())) == 3
+    view = random_view(rng())
+    for val, what in ((None, "None"), (view.val[:0], "empty")):
+        without = replace(view, val=val)
+        if strategy in WITH_TARGET:
+            with pytest.raises(InputError, match=rf"view\.val is {what}, and this method needs a"):
+                strategy(without, 3, rng())
+        else:
+            assert len(strategy(without, 3, rng())) == 3
 
 
 @every_strategy
@@ -237,6 +250,17 @@ def test_a_posterior_that_answers_nonsense_is_named(strategy, answer):
     for store in (broken, in_pool(view, broken)):
         with pytest.raises(InputError, match=message):
             strategy(replace(view, posterior=Reader(view.posterior, store)), 3, rng())
+
+
+BY_EMBEDDINGS = [Coreset(), Badge(), RelevantBadge(), MaxHerding(), TypiClust(), Bait()]
+
+
+@pytest.mark.parametrize("strategy", BY_EMBEDDINGS, ids=lambda s: type(s).__name__)
+def test_embeddings_too_long_for_their_squares_are_named(strategy):
+    view = random_view(rng())
+    far = Reader(view.posterior, lambda x: x if x.shape[1:] != (5,) else x * np.float32(1e25))
+    with pytest.raises(InputError, match=r"embed\(pool\) must be .* none longer than 4e\+18"):
+        strategy(replace(view, posterior=far), 5, rng())
 
 
 @pytest.mark.parametrize("strategy", BY_DRAWS, ids=lambda s: type(s).__name__)
@@ -288,6 +312,27 @@ def test_random_targets_are_drawn_without_replacement(strategy):
 def test_scores_are_one_finite_number_each(build, scores, message):
     with pytest.raises(InputError, match=rf"score <lambda> {message}"):
         build(scores)(random_view(rng()), 2, rng())
+
+
+@pytest.mark.parametrize(("low", "dtype"), [(0, np.uint8), (-128, np.int8)])
+def test_scores_may_be_small_whole_numbers(low, dtype):
+    def score(pool, val):
+        return np.where(pool[:, 0, 0] > 0.5, 127, low).astype(dtype)
+
+    view = random_view(rng())
+    likely = view.posterior.predict(view.pool)[:, 0, 0] > 0.5
+    assert likely[TopK(score)(view, int(likely.sum()), rng())].all()
+
+
+def test_a_score_may_keep_its_arguments():
+    class Score:
+        args = 3
+
+        def __call__(self, pool, val):
+            return mell(pool, val)
+
+    view = random_view(rng())
+    assert TopK(Score())(view, 5, rng()).tolist() == TopK(mell)(view, 5, rng()).tolist()
 
 
 def test_a_broken_score_is_called_by_its_name():

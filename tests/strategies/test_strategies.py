@@ -1,6 +1,7 @@
 """TopK, Random, EER by retraining, and the laws that every strategy obeys."""
 
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +24,13 @@ from foresee import (
     mell,
     mezl,
 )
-from foresee.testing import LinearPosterior, check_score, check_strategy, random_view
+from foresee.testing import (
+    LinearPosterior,
+    check_sampler,
+    check_score,
+    check_strategy,
+    random_view,
+)
 
 
 def rng(seed=0):
@@ -129,6 +136,9 @@ def test_bad_settings():
         TopK(mell, candidates=0)
     with pytest.raises(InputError, match="targets must be None or at least 0, got -2"):
         TopK(mell, targets=-2)
+    for name in ("candidates", "targets", "chunk"):
+        with pytest.raises(InputError, match=rf"{name} must be a whole number.*, got 30\.0"):
+            TopK(mell, **{name: 30.0})
     with pytest.raises(InputError, match='loss must be "log" or "zero-one", got \'brier\''):
         RetrainingEER(GaussianNB(), loss="brier")
     with pytest.raises(InputError, match="with predict_proba, got int"):
@@ -171,6 +181,16 @@ def test_retraining_draws_candidates_and_targets():
         RetrainingEER(GaussianNB(), targets=0)
 
 
+class Diverged(GaussianNB):
+    def predict_proba(self, X):
+        return np.where(X[:, :1] > 1, np.nan, super().predict_proba(X))
+
+
+def test_a_model_that_predicts_nan_is_named():
+    with pytest.raises(InputError, match=r"model\.predict_proba must be finite, got nan: look for"):
+        RetrainingEER(Diverged())(random_view(rng()), 2, rng())
+
+
 # The laws must be able to fail.
 
 
@@ -208,6 +228,7 @@ def difference_of_entropies(pool, val):
         (depends_on_first_draw, "order of draws"),
         (difference_of_entropies, "float32 agrees with float64"),
         (lambda pool, val: mell(pool, val)[:-1], "one score for each pool point"),
+        (lambda pool, val: mell(pool, val).squeeze(), "one score for each pool point"),
     ],
 )
 def test_broken_scores_are_caught(score, law):
@@ -252,6 +273,24 @@ def scribbles(view, size, rng):
 def test_broken_strategies_are_caught(strategy, law):
     with pytest.raises(AssertionError, match=law):
         check_strategy(strategy)
+
+
+@dataclass(frozen=True)
+class Squeezing(LinearPosterior):
+    def predict(self, inputs):
+        return super().predict(inputs).squeeze()
+
+
+def test_a_sampler_that_drops_an_axis_is_caught():
+    weights = rng().standard_normal((8, 2, 3))
+    with pytest.raises(
+        AssertionError, match=r"predict gives \[n t c\]: shape \(8, 3\) for 1 inputs"
+    ):
+        check_sampler(lambda: Squeezing(weights), rng(1).random((9, 2)))
+
+
+def test_a_strategy_may_copy_its_view():
+    check_strategy(lambda view, size, rng: Random()(deepcopy(view), size, rng))
 
 
 def test_the_posterior_for_tests_shares_its_draws():

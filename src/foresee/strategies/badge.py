@@ -21,15 +21,15 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import arrays, checks
+from foresee import arrays
 from foresee.errors import InputError
 from foresee.kernels import tiled
-from foresee.scores import bald, mell
 from foresee.strategies.candidates import (
     check_request,
     check_subsets,
     draw_candidates,
     matrix,
+    point_predictions,
     pool_draws,
     target_draws,
 )
@@ -90,6 +90,7 @@ class RelevantBadge:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         chunks = pool_draws(view, order, val)
+        mell, bald = tiled.log_loss_reduction, tiled.parameter_information
         share = torch.cat([_relevant_share(mell(p, val), bald(p)) for p in chunks])
         probs, embeddings = last_layer(view.posterior, arrays.Rows(view.pool, order))
         scale = share.to(embeddings) ** (self.power / 2)
@@ -106,9 +107,7 @@ def last_layer(
     posterior: Posterior, inputs: Inputs, name: str = "pool"
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n d"]]:
     """Checked point predictions of some inputs, and the embeddings that they are made from."""
-    probs = matrix(f"posterior.point({name})", posterior.point, inputs)
-    checks.array(f"posterior.point({name})", probs, "n c")
-    checks.rows_sum_to_one(f"posterior.point({name})", probs)
+    probs = point_predictions(name, posterior, inputs)
     embeddings = matrix(f"posterior.embed({name})", posterior.embed, inputs)
     return probs.to(embeddings.device), embeddings
 

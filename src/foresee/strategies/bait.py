@@ -44,7 +44,13 @@ from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.badge import last_layer
-from foresee.strategies.candidates import at_once, check_subsets, check_target, draw_candidates
+from foresee.strategies.candidates import (
+    at_once,
+    check_subsets,
+    check_target,
+    check_whole,
+    draw_candidates,
+)
 from foresee.types import View
 
 _CHUNK = 1 << 20  # numbers worked on at once
@@ -52,7 +58,8 @@ _SPARE = 2  # labels chosen for each that is kept
 _MARGIN = 1.001  # more than the rounding of Δ in float32
 _FALL = 0.1  # of what a label changes, after which a survey makes up for rounding
 _MATRICES = 5  # of the last layer's size, squared, that are held at once, in float64
-_BLOCKS = 8  # of c × c numbers that each candidate holds at once, in float32
+_BLOCKS = 8  # of c × c numbers that each candidate holds at once
+_COARSE = 1e6  # squared length of embeddings, in ridges, up to which float32 is enough
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Bait:
         axes: keep so many principal axes of the pool's embeddings, an approximation where c·d is
             large; None: all.
         memory: bytes that may be held beside the embeddings; where 40·(c·d)² + 32·n·c² is more, the
-            strategy refuses.
+            strategy refuses. (64·n·c² if embeddings are longer than 1000·√λ: then float64 it is.)
 
     Time: n·c²·d² to begin with, then 4·n·c²·d for each of the 2·size labels that are added.
 
@@ -94,8 +101,7 @@ class Bait:
             raise InputError(f'focus must be "pool" or "target", got {self.focus!r}')
         if not 0 < self.ridge < np.inf:
             raise InputError(f"ridge must be positive and finite, got {self.ridge}")
-        if self.axes is not None and self.axes < 1:
-            raise InputError(f"axes must be None or at least 1, got {self.axes}")
+        check_whole("axes", self.axes, optional=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order they were added."""
@@ -112,13 +118,24 @@ class Bait:
         if self.targets is not None:
             goals = goals.some(rng.permutation(len(goals.h))[: self.targets])
         axes = _principal(points.h, self.axes)
-        points, goals = (part.along(axes, torch.float32) for part in (points, goals))
+        longest = max(part.longest() for part in (points, goals, known))
+        coarse = longest**2 <= _COARSE * self.ridge
+        if not coarse:
+            points, goals, known = (part.renormalised() for part in (points, goals, known))
+        dtype = torch.float32 if coarse else torch.float64
+        points, goals = (part.along(axes, dtype) for part in (points, goals))
         known = known.along(axes, torch.float64)  # its inverse magnifies rounding
         self._check_memory(points)
         with tiled.full_precision():
             F = goals.gram().div_(len(goals.h))
             M = known.gram().to(F) + self.ridge * torch.eye(len(F)).to(F)
-            W = torch.cholesky_inverse(torch.linalg.cholesky(M))
+            L, failed = torch.linalg.cholesky_ex(M)
+            if failed:
+                raise InputError(
+                    f"ridge = {self.ridge:.3g} is lost beside embeddings as long as {longest:.3g}: "
+                    "scale the embeddings down, or pass a larger ridge"
+                )
+            W = torch.cholesky_inverse(L)
             added = _greedy(points, W, F, min(_SPARE * size, len(order)), sign=1)
             spare = points.some(added).along(None, torch.float64)
             dropped = _greedy(spare, W, F, len(added) - size, sign=-1)
@@ -126,7 +143,7 @@ class Bait:
 
     def _check_memory(self, points: "_Layer") -> None:
         (n, c), d = points.p.shape, points.h.shape[1]
-        needed = 8 * _MATRICES * (c * d) ** 2 + 4 * _BLOCKS * n * c**2
+        needed = 8 * _MATRICES * (c * d) ** 2 + points.p.element_size() * _BLOCKS * n * c**2
         if needed > self.memory:
             raise InputError(
                 f"BAIT holds matrices of c·d = {c} · {d} = {c * d} rows and {n} of {c} × {c}, "
@@ -158,6 +175,15 @@ class _Layer:
     def joined(self, other: "_Layer") -> "_Layer":
         """These and those of another."""
         return _Layer(torch.cat([self.p, other.p]), torch.cat([self.h, other.h]))
+
+    def longest(self) -> float:
+        """The length of the longest embedding."""
+        return float(torch.linalg.vector_norm(self.h, dim=1).max()) if len(self.h) else 0.0
+
+    def renormalised(self) -> "_Layer":
+        """The same in float64, where rows sum to one again: no information is negative."""
+        p = self.p.double()
+        return _Layer(p / p.sum(1, keepdim=True), self.h.double())
 
     def along(self, axes: Float[Tensor, "d k"] | None, dtype: torch.dtype) -> "_Layer":
         """The same with embeddings along some axes only."""

@@ -30,6 +30,7 @@ from foresee.kernels import elementwise, tiled
 from foresee.strategies.candidates import (
     at_once,
     check_subsets,
+    check_whole,
     checked_draws,
     draw_candidates,
     gathered,
@@ -71,11 +72,10 @@ class BatchMell:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        _check_samples(self.samples)
+        check_whole("samples", self.samples)
+        check_whole("shortlist", self.shortlist, optional=True)
         if self.lookahead not in (1, 2):
             raise InputError(f"lookahead must be 1 or 2, got {self.lookahead}")
-        if self.shortlist is not None and self.shortlist < 1:
-            raise InputError(f"shortlist must be None or at least 1, got {self.shortlist}")
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
@@ -120,7 +120,7 @@ class BatchBALD:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, None)
-        _check_samples(self.samples)
+        check_whole("samples", self.samples)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
@@ -303,8 +303,3 @@ def _draw(chance: Float[Tensor, "s k"], rng: np.random.Generator) -> Tensor:
     uniform = torch.from_numpy(rng.random((len(chance), 1))).to(chance.device, non_blocking=True)
     level = uniform * cumulative[:, -1:]
     return torch.searchsorted(cumulative, level, right=True)[:, 0].clamp_max(chance.shape[1] - 1)
-
-
-def _check_samples(samples: int) -> None:
-    if samples < 1:
-        raise InputError(f"samples must be at least 1, got {samples}")

@@ -75,6 +75,7 @@ class TopMell:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
+        checks.byte_count("chunk", self.chunk)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates [size], best first."""

@@ -12,21 +12,31 @@ from torch import Tensor
 
 from foresee import arrays, checks, seeding
 from foresee.errors import InputError
-from foresee.types import Array, View, more_draws
+from foresee.types import Array, Posterior, View, more_draws
 
 # Bytes of pool predictions that are held at once.
 CHUNK = 64 << 20
 
 _PART = 4096  # rows that are read at once where a pool must be read first
+_LONGEST = 4e18  # row, the square of whose distance from another float32 can hold
 _SHARE = 16  # parts of free memory, of which the work on one of them needs several
 
 
 def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) -> None:
     """Check the sizes of random subsets of the pool and of the validation set."""
-    if candidates is not None and candidates < 1:
-        raise InputError(f"candidates must be None or at least 1, got {candidates}")
-    if targets is not None and targets < fewest:
-        raise InputError(f"targets must be None or at least {fewest}, got {targets}")
+    check_whole("candidates", candidates, optional=True)
+    check_whole("targets", targets, fewest, optional=True)
+
+
+def check_whole(name: str, value: Any, fewest: int = 1, optional: bool = False) -> None:
+    """Check a whole number that is not below the fewest; or None, if that is an option."""
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {value!r}")
+    if value < fewest:
+        or_none = "None or " if optional else ""
+        raise InputError(f"{name} must be {or_none}at least {fewest}, got {value}")
 
 
 def check_request(view: View, size: int, rng: np.random.Generator) -> None:
@@ -36,10 +46,11 @@ def check_request(view: View, size: int, rng: np.random.Generator) -> None:
 
 
 def check_target(view: View) -> None:
-    """Check that there is a validation set."""
-    if view.val is None:
+    """Check that there is a validation set, with a point at least."""
+    if view.val is None or not len(view.val):
+        what = "None" if view.val is None else "empty"
         raise InputError(
-            "view.val is None, and this method needs a target: pass an unlabelled sample of the "
+            f"view.val is {what}, and this method needs a target: pass an unlabelled sample of the "
             "data that the model will meet, or take a method without a target, such as Badge() or "
             "TopK(bald, targets=0)"
         )
@@ -149,6 +160,20 @@ def at_once(cached: int, like: Tensor) -> int:
     return max(cached, free // (_SHARE * like.element_size()))
 
 
+def point_predictions(name: str, posterior: Posterior, inputs: Any) -> Float[Tensor, "n c"]:
+    """Checked point predictions of the inputs of this name, as float32 or float64."""
+    name = f"posterior.point({name})"
+
+    def checked(some: Any) -> Tensor:
+        values = arrays.tensor(posterior.point(some), name)
+        probs = checks.array(name, values if values.is_floating_point() else 1.0 * values, "n c")
+        checks.rows_sum_to_one(name, probs)
+        # Rows of 16 bits are far enough from one for what is computed in more to notice.
+        return probs if probs.dtype.itemsize >= 4 else probs.float() / probs.float().sum(1, True)
+
+    return matrix(name, checked, inputs)
+
+
 def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tensor, "n d"]:
     """One row of finite numbers for each input, where they came, as float32 or float64."""
     n = len(inputs)
@@ -161,14 +186,18 @@ def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tens
 
 def _finite(name: str, values: Any, n: int) -> Float[Tensor, "n d"]:
     numbers = arrays.tensor(values, name)
-    if numbers.ndim != 2 or numbers.is_complex() or not bool(numbers.isfinite().all()):
+    fits = numbers.ndim == 2 and not numbers.is_complex()
+    if fits:
+        numbers = numbers if numbers.dtype == torch.float64 else numbers.float()
+        fits = bool((torch.linalg.vector_norm(numbers, dim=1) <= _LONGEST).all())
+    if not fits:
         raise InputError(
-            f"{name} must be a finite matrix, one row for each point; got shape "
-            f"{list(numbers.shape)}: flatten the rows or, if they are flat, look for a diverged "
-            "model"
+            f"{name} must be a finite matrix, one row for each point, none longer than "
+            f"{_LONGEST:.0e}; got shape {list(numbers.shape)}: flatten the rows or, if they are "
+            "flat, look for a diverged model"
         )
     _check_rows(name, len(numbers), n)
-    return numbers if numbers.dtype == torch.float64 else numbers.float()
+    return numbers
 
 
 def _check_rows(name: str, rows: int, n: int) -> None:

@@ -52,11 +52,16 @@ temperature=1.0, point=False)
 
 
 def _shape(posterior: Any, method: str, view: View) -> tuple[int, ...]:
-    """The shape of what a posterior answers for one point; zeros where it does not."""
+    """The shape of what a posterior answers for one point; empty where it does not."""
     try:
-        return tuple(getattr(posterior, method)(view.pool[:1]).shape)
-    except (AttributeError, InputError, NotImplementedError):
-        return 0, 0
+        answer = getattr(posterior, method)(view.pool[:1])
+    except (InputError, NotImplementedError):
+        return ()
+    except AttributeError as error:
+        if error.name not in (method, None):  # it is there, and fails
+            raise
+        return ()
+    return arrays.numpy(answer, f"posterior.{method}(pool)").shape
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class ColdStart:
 
 
 def _raw(name: str, inputs: Any) -> Any:
-    return arrays.tensor(inputs, name).flatten(1).float()
+    return arrays.tensor(inputs, name)[..., None].flatten(1).float()
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Default:
         posterior: Any = view.posterior
         if posterior is None:
             return ColdStart()
-        draws = _shape(posterior, "predict", view)[1]
+        draws = _shape(posterior, "predict", view)
         chosen: UncertaintyHerding | GreedyConditioning
         if self._has_neighbours(view):
             chosen = replace(self.with_embeddings, point=self.with_embeddings.point or not draws)
@@ -144,7 +149,8 @@ class Default:
 
     def _has_neighbours(self, view: View) -> bool:
         """Whether a label covers others: counts of words, say, are all far from each other."""
-        if not 0 < _shape(view.posterior, "embed", view)[1] <= self.widest:
+        shape = _shape(view.posterior, "embed", view)
+        if not shape or not 0 < shape[-1] <= self.widest:
             return False
         bandwidth = self.with_embeddings.bandwidth
         return bandwidth is None or nearest_hundredth(view) <= bandwidth

@@ -35,6 +35,7 @@ from foresee.errors import DrawsWarning, InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
     check_subsets,
+    check_whole,
     draw_candidates,
     gathered,
     pool_draws,
@@ -117,8 +118,7 @@ class GreedyConditioning:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        if self.classes < 2:
-            raise InputError(f"classes must be at least 2, got {self.classes}")
+        check_whole("classes", self.classes, fewest=2)
         if self.noise is not None and not 1e-4 <= self.noise < np.inf:
             raise InputError(
                 f"noise must be at least 1e-4, below which float32 would decide; got {self.noise}"

@@ -49,6 +49,7 @@ from foresee.strategies.candidates import (
     checked_draws,
     draw_candidates,
     matrix,
+    point_predictions,
     pool_draws,
     predicted,
 )
@@ -213,12 +214,7 @@ class UncertaintyHerding:
         """u of the points at these positions of the pool or of the target."""
         inputs = view.val if name == "val" else view.pool
         if self.point:
-            probs = matrix(
-                f"posterior.point({name})", view.posterior.point, arrays.Rows(inputs, covered)
-            )
-            checks.array(f"posterior.point({name})", probs, "n c")
-            checks.rows_sum_to_one(f"posterior.point({name})", probs)
-            parts = [probs]
+            parts = [point_predictions(name, view.posterior, arrays.Rows(inputs, covered))]
         elif name == "val":
             draws = predicted(
                 "posterior.predict(val)", view.posterior.predict, inputs[covered], len(covered)

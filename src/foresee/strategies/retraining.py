@@ -65,14 +65,14 @@ class RetrainingEER:
         points = _table(view.pool[order])
         labelled, labels = _table(view.labelled[:]), arrays.numpy(view.labels)
         now = self._fit(labelled, labels)
-        present = now.predict_proba(points)
+        present = _probabilities(now, points)
         after = np.zeros(len(order))
         for k, probs in enumerate(present):
             inputs = _joined(labelled, points[k : k + 1])
             for label, weight in zip(now.classes_, probs, strict=True):
                 if weight > 0:
                     then = self._fit(inputs, np.append(labels, label))
-                    after[k] += weight * self._expected_loss(then.predict_proba(val))
+                    after[k] += weight * self._expected_loss(_probabilities(then, val))
         return order[np.argsort(after, kind="stable")[:size]]
 
     def _expected_loss(self, probs: NDArray[Any]) -> float:
@@ -83,6 +83,16 @@ class RetrainingEER:
         from sklearn.base import clone  # slow to import, and only this strategy needs it
 
         return clone(self.model).fit(inputs, labels)
+
+
+def _probabilities(model: Any, inputs: Any) -> NDArray[Any]:
+    probs = arrays.numpy(model.predict_proba(inputs), "model.predict_proba")
+    if not np.isfinite(probs).all():
+        raise InputError(
+            f"model.predict_proba must be finite, got {probs[~np.isfinite(probs)][0]}: look for a "
+            "diverged fit, or scale the features"
+        )
+    return probs
 
 
 def _table(rows: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,21 +66,24 @@ class TopK:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets, fewest=0)
+        checks.byte_count("chunk", self.chunk)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates [size], best first."""
         order = draw_candidates(view, size, self.candidates, rng)
         scores = self.scores(view, order, rng)
-        # The order is random and the sort is stable: ties fall to the generator.
-        return order[np.argsort(-scores, kind="stable")[:size]]
+        # The order is random and the sort is stable: ties fall to the generator. The minus of a
+        # whole number, which may be unsigned, is not always the opposite.
+        return order[np.argsort(-1.0 * scores, kind="stable")[:size]]
 
     def scores(
         self, view: View, order: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
         """Score the points at these positions [k] of the pool: finite numbers [k]."""
         score: Any = self.score
-        # Of a partial, the function that it was given, or else its own: eer, or one's own score.
-        inner = next(filter(callable, getattr(score, "args", ())), getattr(score, "func", score))
+        inner = score
+        if isinstance(score, partial):  # the function it was given, or its own: one's own, or eer
+            inner = next(filter(callable, score.args), score.func)
         who = getattr(inner, "__name__", type(inner).__name__)
         predict, axes = view.posterior.predict, "n t c"
         val: tuple[Any, ...] = (None,)
