@@ -80,6 +80,26 @@ def test_images_are_decoded_as_they_are_asked_for(photos, monkeypatch):
     assert (sources.folder(photos, 4, lazy=True).inputs[0] == 255).all()
 
 
+def test_images_whose_pixels_were_deleted_are_decoded_again(photos):
+    first = sources.folder(photos, 4, lazy=True).inputs[:]
+    (file,) = (photos / sources.CACHE).glob("*-marks.npy")
+    file.with_name(file.name.replace("-marks", "")).unlink()
+    np.testing.assert_array_equal(sources.folder(photos, 4, lazy=True).inputs[:], first)
+
+
+def test_an_image_that_a_full_disk_cuts_off_is_an_error(photos):
+    resource = pytest.importorskip("resource")
+    found = sources.folder(photos, 4, lazy=True).inputs
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (128 + 40, before[1]))  # header, most of one
+    try:
+        with pytest.raises(InputError, match=r"cannot be written \(File too large\): make room"):
+            found[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    np.testing.assert_array_equal(found[:], sources.folder(photos, 4).inputs)
+
+
 def test_a_broken_image_of_a_lazy_folder_is_black(photos):
     (photos / "a" / "0.png").write_bytes(b"no image")
     found = sources.read(photos, size=4, lazy=True)

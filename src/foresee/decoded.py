@@ -82,8 +82,7 @@ class Pictures(arrays.OnDisk):
         forms: tuple[tuple[int, ...], ...] = shape, shape[:1]
         for place, form in zip(self._files, forms, strict=True):
             if not kept.is_ready(place, stamp, _fits(form)):
-                fill = partial(kept.fill_zeros, shape=form, dtype=np.dtype(np.uint8))
-                kept.make(place, stamp, 0, fill, _fits(form))
+                kept.make(place, stamp, 0, partial(self._blank, form), _fits(form))
         self._pixels, self._marks = map(kept.open_shared, self._files)
         self._turn = Lock()
 
@@ -104,6 +103,11 @@ class Pictures(arrays.OnDisk):
     def broken(self) -> list[str]:
         """Names of the files, among those decoded so far, that cannot be read."""
         return [self._names[i] for i in np.flatnonzero(self._marks == _BROKEN).tolist()]
+
+    def _blank(self, form: tuple[int, ...], part: Path) -> None:
+        # Where only the pixels were deleted, marks would take zeros for images.
+        self._files[1].unlink(missing_ok=True)
+        kept.fill_zeros(part, form, np.dtype(np.uint8))
 
     def _decode(self, places: NDArray[np.int64]) -> None:
         def image(place: int) -> NDArray[np.uint8] | None:

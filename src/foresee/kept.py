@@ -143,10 +143,12 @@ def write_rows(file: Path, array: Any, places: Iterable[int], rows: Iterable[Any
     """Write rows of an array that `open_shared` maps; when this returns they are on the disk."""
     try:
         # Not through the mapping: a full disk would end the process there.
-        with open(file, "rb+", buffering=0) as out:
+        with open(file, "rb+") as out:
             for place, row in zip(places, rows, strict=True):
                 content = np.ascontiguousarray(row, array.dtype).tobytes()
-                os.pwrite(out.fileno(), content, array.offset + place * len(content))
+                out.seek(array.offset + place * len(content))
+                out.write(content)  # all of it: os.pwrite stops where the disk is full
+            out.flush()
             os.fsync(out.fileno())
     except OSError as error:
         raise InputError(

@@ -8,6 +8,7 @@ any size: it is shown a `Shortlist`.
 """
 
 import csv
+import glob
 import io
 import tempfile
 import warnings
@@ -518,7 +519,8 @@ def check_out(out: Path, sources: Sequence[str]) -> None:
         raise InputError(f"--out: there is no folder {out.parent}: create it, or choose another")
     if out.exists() and not out.is_file():
         raise InputError(f"--out: {out} is not a regular file: drop --out and redirect stdout")
-    inputs = [predictions.split(source)[0] for source in sources]
+    paths = [predictions.split(source)[0] for source in sources]
+    inputs = [*paths, *(Path(file) for path in paths for file in glob.glob(str(path)))]
     if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
         raise InputError(f"--out would overwrite the input {out}: choose another file")
     try:

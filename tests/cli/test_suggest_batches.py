@@ -463,6 +463,15 @@ def test_rows_of_many_files_can_be_excluded(shards):
         assert_refused(refused, f"not in the pool: {wrong}", "such as shard-0.npy:0")
 
 
+def test_no_file_of_a_pattern_is_overwritten(shards):
+    Path("done-1.txt").write_text("shard-0.npy:3\n")
+    for out in ("shard-1.npy", "done-1.txt"):
+        before = Path(out).read_bytes()
+        refused = run("--exclude", "done-*.txt", "--out", out, pool="shard-*.npy")
+        assert_refused(refused, f"--out would overwrite the input {out}")
+        assert Path(out).read_bytes() == before
+
+
 def test_files_of_one_name_are_told_apart_by_their_folders(folder):
     places = []
     for number, part in enumerate(np.split(draws(0, N), [25])):

@@ -333,6 +333,13 @@ def test_batchbald_redux_obeys_our_laws_and_agrees(monkeypatch):
     assert best == TopK(bald, targets=0)(given, 5, rng()).tolist()
 
 
+def test_batchbald_redux_takes_probabilities_of_zero(monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)
+    given = view(Forest(forest().fit(X[:KNOWN], LABELS[:KNOWN])))
+    picks = interop.from_batchbald_redux(200)(given, 3, rng())
+    assert picks[0] == TopK(bald, targets=0)(given, 1, rng())[0] > 2
+
+
 # modAL
 
 

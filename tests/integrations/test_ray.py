@@ -142,9 +142,37 @@ def test_names_and_what_is_labelled_already(files, pool, val):
     rest = scale.suggest(str(files), val, 5, exclude=[*first.ids[:15], "stranger"], **options)
     assert rest.ids == first.ids[15:]
     assert rest.unknown == ["stranger"]
+    numbered = options | {"ids": "number"}
+    rest = scale.suggest(str(files), val, 5, exclude=first.positions[:15], **numbered)
+    assert (rest.ids, rest.unknown) == ([str(i) for i in first.positions[15:]], [])
     unnamed = scale.suggest(str(files), val, 20, score="mell")
     rest = scale.suggest(str(files), val, 5, score="mell", exclude=unnamed.ids[:15])
     assert rest.ids == unnamed.ids[15:]
+
+
+def test_names_with_spaces_around_them_can_be_excluded(pool, val, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("val.npy", val)
+    names = [f"photo {i} " for i in range(300)]
+    parquet.write_table(predictions.to_arrow(probs=pool[:300], name=names), "p.parquet")
+    asked = ["suggest", "--pool", "p.parquet", "--target", "val.npy", "-k", "9", "--ids", "name"]
+    asked += ["--score", "mell", "--ray", "local", "--force-ray"]
+    assert CliRunner().invoke(app, [*asked, "--out", "picks.csv"]).exit_code == 0
+    again = CliRunner().invoke(app, [*asked, "--exclude", "picks.csv"])
+    first, rest = (
+        [row["id"] for row in csv.DictReader(text.splitlines())]
+        for text in (Path("picks.csv").read_text(), again.stdout)
+    )
+    assert len({*first, *rest}) == 18
+    assert "are not in the pool" not in again.stderr
+
+
+def test_hidden_files_are_passed_over(files, val, tmp_path):
+    for number, name in enumerate((".p0", "p1", "p2")):
+        shutil.copy(files / f"p{number}.parquet", tmp_path / f"{name}.parquet")
+    for source in (tmp_path, tmp_path / "*.parquet"):
+        assert scale.suggest(str(source), val, 5, score="mell").rows == 2000
+    assert scale.suggest(str(tmp_path / ".p*"), val, 5, score="mell").rows == 1000
 
 
 def test_files_of_one_name_in_several_folders(files, val, tmp_path):
@@ -222,11 +250,30 @@ def test_workers_predict_by_the_same_draws(tmp_path):
     np.testing.assert_array_equal(read.positions, best)
 
 
+@pytest.mark.parametrize("score", ["mell", "bald"])
+def test_rows_that_take_much_memory_are_read_by_few(val, tmp_path, score):
+    noise = np.random.default_rng(0).integers(256, size=(40, 1 << 20), dtype=np.uint8)
+    parquet.write_table(predictions.to_arrow(x=noise), tmp_path / "x.parquet")
+
+    def read(batch):
+        assert len(batch) <= 16  # MiB
+        return np.full((len(batch), T, C), 1 / C)
+
+    found = scale.suggest(str(tmp_path / "x.parquet"), val, 40, score=score, read=read)
+    assert sorted(found.positions) == list(range(40))
+
+
 def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
     bad = random_draws(np.random.default_rng(0), 300, T, C)
     bad[217, 2] *= 2
     parquet.write_table(predictions.to_arrow(probs=bad), tmp_path / "b.parquet", row_group_size=50)
     (tmp_path / "c.parquet").write_bytes(b"PAR1 and no more")
+    twice = predictions.to_arrow(probs=bad[:9], name=["cat"] * 9)
+    parquet.write_table(twice, tmp_path / "d.parquet")
+
+    def one_less(batch):
+        return predictions.from_arrow("", "", batch, "probs")[1:]
+
     for words, source, options in (
         (r"pool\[217, 2\]", f"{tmp_path}/b.parquet", {}),
         ("c.parquet cannot be read", f"{tmp_path}/c.parquet", {}),
@@ -240,6 +287,8 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
         ("'photo x' is no row of the pool", str(files), {"exclude": ["photo x"]}),
         ("no row is called 'x'", str(files), {"exclude": ["x"], "ids": "name"}),
         ("share draws t", str(files), {"target": val[:, :3]}),
+        ("each of 100 rows, got 99", str(files), {"read": one_less, "shard": 100}),
+        ("'cat' is the name of two rows: give", f"{tmp_path}/d.parquet", {"ids": "name"}),
         ("shortlist must be at least k = 5", str(files), {"score": None, "shortlist": 4}),
         ("shortlist is for a strategy", str(files), {"shortlist": 40}),
         ("target is needed by mell", str(files), {"target": None}),
@@ -303,6 +352,14 @@ def test_what_kills_every_worker_ends(files, val, monkeypatch):
     monkeypatch.setattr(scale.cluster, "RETRIES", 1)
     with pytest.raises(InputError, match=r"a shard .* its worker died 2 times .* more memory"):
         scale.suggest(str(files), val, 5, score="mell", read=lambda batch: os._exit(1))
+
+
+@pytest.mark.parametrize("asked", [{"gpus": 0.5}, {"cpus": 3}])
+def test_what_no_machine_has_is_not_waited_for_in_silence(files, val, asked):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="no machine of the cluster has cpus="):
+            scale.suggest(str(files), val, 5, score="mell", **asked)
 
 
 LOST = """

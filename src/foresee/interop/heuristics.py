@@ -18,6 +18,9 @@ from foresee.interop.models import contained
 from foresee.strategies.candidates import check_request, gathered, pool_draws, target_draws
 from foresee.types import View
 
+# So little that entropies do not show it, so much that a product of twenty is no zero.
+_TINY = 1e-15
+
 
 def from_baal(kind: type[Any], /, **settings: Any) -> "BaalStrategy":
     """Take a heuristic of baal as a strategy.
@@ -111,7 +114,8 @@ class ReduxStrategy:
             ) from None
         check_request(view, size, rng)
         n = len(view.pool)
-        draws = gathered(pool_draws(view, np.arange(n)), n).cpu().double().log()
+        # It takes 0 log 0 for NaN, and NaN for the largest.
+        draws = gathered(pool_draws(view, np.arange(n)), n).cpu().double().clamp_min(_TINY)
         with contained(rng), redirect_stderr(io.StringIO()):  # of its progress bars
-            batch = get_batchbald_batch(draws, size, self.samples, dtype=torch.double)
+            batch = get_batchbald_batch(draws.log(), size, self.samples, dtype=torch.double)
         return checks.picks("batchbald_redux", batch.indices, size, n)

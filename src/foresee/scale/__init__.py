@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from foresee import arrays, checks, suggest as steps
 from foresee.errors import DrawsWarning, InputError
-from foresee.scale.cluster import connected
+from foresee.scale.cluster import check_room, connected
 from foresee.scale.pools import Files, pool as opened
 from foresee.scale.work import Work, shortlisted, steepest
 from foresee.strategies import GreedyConditioning
@@ -97,7 +97,8 @@ def suggest(
 
     Args:
         dataset: a Ray dataset; or Parquet files, as a path, a folder, a pattern or a list of
-            those, at any address that fsspec reads and that every worker can reach.
+            those, at any address that fsspec reads and that every worker can reach; hidden files
+            of a folder or a pattern are passed over.
         target: predictions [m t c]; with a posterior, inputs. None for scores that look at none.
         k: how many rows.
         score: takes the highest of this score, by its name in `foresee.scores`;
@@ -136,10 +137,12 @@ def suggest(
     called = chosen.score if chosen is not None else str(score)
     if called not in steps.SCORES:
         raise InputError(f"score must be one of {', '.join(steps.SCORES)}, got {called!r}")
+    exclude = [str(name) for name in exclude]
     short = Shortlist(k, 0)
     if chosen is not None:
         short = steps.halved(steps.shortlist_size(shortlist, k), k)
     with connected(address) as ray:
+        check_room(ray, cpus, gpus)
         travelling = _able_to_travel(posterior)
         values = _target(target, posterior, called)
         scorer = Scorer(called, values, loss, scratch)
@@ -209,7 +212,8 @@ def _tangent(batch: NDArray[Any], target: NDArray[Any]) -> Tangent:
 
 def _unknown(exclude: Sequence[str], passed: set[str], ids: str | None) -> list[str]:
     """Names that were not met; where none was, they are of something else."""
-    unknown = [] if ids is None else [name for name in exclude if name not in passed]
+    met = {name.strip() for name in passed}
+    unknown = [] if ids is None else [name for name in exclude if name.strip() not in met]
     if unknown and not passed:
         raise InputError(f"exclude: no row is called {unknown[0]!r}, nor as any of the others")
     return unknown

@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,6 +85,17 @@ def machines(address: str) -> int:
     """How many machines a cluster has."""
     with connected(address) as ray:
         return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]})
+
+
+def check_room(ray: Any, cpus: int, gpus: float) -> None:
+    """Warn where no machine has what a worker takes: Ray waits in silence for one to join."""
+    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(has.get("CPU", 0) >= cpus and has.get("GPU", 0) >= gpus for has in there):
+        warnings.warn(
+            f"no machine of the cluster has cpus={cpus} and gpus={gpus:g} for a worker: waiting "
+            "until one joins; ask for fewer",
+            stacklevel=3,
+        )
 
 
 def seconds(pool: Predictions, scorer: Scorer, cores: int) -> tuple[float, float]:

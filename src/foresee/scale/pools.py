@@ -82,12 +82,22 @@ def _read(work: Work, system: Any, shard: _Shard) -> Iterator[Piece]:
     start = shard.start
     with _opened(system, shard.path) as file:
         columns = work.columns(file.schema_arrow)
-        for batch in file.iter_batches(work.rows_at_once, row_groups=shard.groups, columns=columns):
+        at_once = work.rows_at_once(_row_bytes(file.metadata, shard.groups, columns))
+        for batch in file.iter_batches(at_once, row_groups=shard.groups, columns=columns):
             rows = rows_of(work, batch, shard.path)
             positions = np.arange(start, start + len(rows))
             keys = steps.ties(work.seed, start, len(rows))
             yield Piece(rows, positions, keys, names_of(batch, work.ids), start)
             start += len(rows)
+
+
+def _row_bytes(metadata: Any, groups: Sequence[int], columns: Sequence[str] | None) -> int:
+    """What a row of these columns, or of all, takes in memory, about."""
+    about = [metadata.row_group(group) for group in groups]
+    parts = [group.column(place) for group in about for place in range(group.num_columns)]
+    read = [p for p in parts if columns is None or p.path_in_schema.partition(".")[0] in columns]
+    rows = sum(group.num_rows for group in about)
+    return sum(part.total_uncompressed_size for part in read) // max(1, rows)
 
 
 @contextmanager
@@ -145,7 +155,9 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
     def pieces() -> Iterator[Piece]:
         from pandas.util import hash_array
 
-        for batch in table.to_batches(work.rows_at_once):
+        columns = work.columns(table.schema) or table.column_names
+        size = sum(table[name].nbytes for name in columns if name in table.column_names)
+        for batch in table.to_batches(work.rows_at_once(size // max(1, len(table)))):
             rows, names = rows_of(work, batch, "a block"), names_of(batch, work.ids)
             positions = hash_array(np.asarray(names, object), categorize=False).view(np.int64)
             keys = steps.spread(positions.view(np.uint64), work.seed)
@@ -171,7 +183,7 @@ def pool(
                 "ids must name a column of the Ray dataset, got None: its rows have no numbers to "
                 "be told apart by"
             )
-        return Blocks(replace(work, exclude=np.array(exclude, str)), dataset, workers, gpus)
+        return Blocks(replace(work, exclude=_stripped(exclude)), dataset, workers, gpus)
     system, paths = _paths(dataset)
     with ThreadPoolExecutor(_READERS) as threads:
         files = list(threads.map(lambda path: _groups(system, path, shard), paths))
@@ -183,7 +195,7 @@ def pool(
             shards.append(_Shard(path, which, start))
             start += size
     if work.ids is not None:
-        work = replace(work, exclude=np.array(exclude, str))
+        work = replace(work, exclude=_stripped(exclude))
         return Files(work, system, rows, shards, workers, gpus)
     positions = [rows.position(name) for name in exclude]
     if -1 in positions:
@@ -193,6 +205,10 @@ def pool(
         )
     work = replace(work, exclude=np.array(positions, np.int64))
     return Files(work, system, rows, shards, workers, gpus)
+
+
+def _stripped(names: Sequence[str]) -> NDArray[Any]:
+    return np.array([name.strip() for name in names], str)
 
 
 def _paths(dataset: Any) -> tuple[Any, list[str]]:
@@ -212,6 +228,9 @@ def _paths(dataset: Any) -> tuple[Any, list[str]]:
                 some = [path]
         except Exception as error:  # of a protocol, or of whatever answers
             raise InputError(f"dataset: {source} cannot be reached ({error})") from error
+        # What is hidden, as a file that is still being written, is read only if it is named so.
+        hidden = f"/{path}".count("/.")
+        some = [name for name in some if f"/{name}".count("/.") <= hidden]
         if not some:
             raise InputError(f"dataset: no .parquet file at {source}: check the path")
         if system is not None and system != there:
@@ -239,7 +258,8 @@ def _distinct(short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
     """Names of rows; those of a shortlist must differ."""
     all_of_them, counts = np.unique(short.rows["names"], return_counts=True)
     if counts.max() > 1:
-        raise InputError(f"ids: {all_of_them[counts.argmax()]!r} is the name of two rows")
+        name = str(all_of_them[counts.argmax()])
+        raise InputError(f"ids: {name!r} is the name of two rows: give each row its own")
     of = dict(zip(short.rows["positions"].tolist(), short.rows["names"].tolist(), strict=True))
     return [of[position] for position in positions.tolist()]
 

@@ -13,7 +13,7 @@ from foresee.strategies.ceiling import Tangent
 from foresee.suggest import Scorer, Shortlist
 from foresee.types import Posterior
 
-_PIECE = 1 << 13  # rows that are read at once where no target tells how large they are
+_PIECE = 1 << 13  # rows that are read at once, at most, where no target tells how large they get
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class Work:
     cpus: int
     exclude: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
 
-    @property
-    def rows_at_once(self) -> int:
-        """How many rows to read and score in one piece."""
+    def rows_at_once(self, row_bytes: int) -> int:
+        """How many rows to read and score in one piece, where to read one takes so many bytes."""
         target = self.scorer.target
-        return _PIECE if target is None else self.scorer.rows_at_once(target[0].nbytes)
+        if target is None:
+            return min(_PIECE, self.scorer.rows_at_once(max(1, row_bytes)))
+        return self.scorer.rows_at_once(max(row_bytes, target[0].nbytes))
 
     def columns(self, schema: Any) -> list[str] | None:
         """The columns to read; None: all, as only ``read`` knows which it looks at."""
@@ -112,7 +113,8 @@ def _left(work: Work, piece: Piece) -> NDArray[np.bool_]:
     """Which rows are not excluded."""
     if len(work.exclude) == 0:
         return np.ones(len(piece.rows), bool)
-    return ~np.isin(piece.positions if piece.names is None else piece.names, work.exclude)
+    called = piece.positions if piece.names is None else np.char.strip(piece.names)
+    return ~np.isin(called, work.exclude)
 
 
 def rows_of(work: Work, batch: Any, source: Any) -> NDArray[Any]:
@@ -124,9 +126,13 @@ def rows_of(work: Work, batch: Any, source: Any) -> NDArray[Any]:
     if work.posterior is not None:
         rows = arrays.numpy(work.posterior.predict(rows), "posterior.predict(dataset)")
     target = work.scorer.target
-    if work.scorer.score == "entropy":
-        return checks.array("dataset", rows, "n c")
-    rows = checks.draws("dataset", rows)
+    is_point = work.scorer.score == "entropy"
+    rows = checks.array("dataset", rows, "n c") if is_point else checks.draws("dataset", rows)
+    if len(rows) != batch.num_rows:
+        raise InputError(
+            f"dataset: read and posterior.predict must give a row for each of {batch.num_rows} "
+            f"rows, got {len(rows)}: leave rows out of the dataset, or name them in exclude"
+        )
     if target is not None:
         checks.same_posterior(rows, target, name="target")
     return rows
