@@ -61,12 +61,14 @@ def test_from_data_to_trials_in_two_commands(folder):
 
 
 def test_the_file_may_lie_elsewhere(folder):
-    Path("sub").mkdir()
-    assert invoke("init", "sub/toy.toml", "--data", "toy.npz").exit_code == 0
-    assert 'path = "../toy.npz"' in Path("sub/toy.toml").read_text()
-    small("sub/toy.toml")
-    done = invoke("run", "sub/toy.toml", "--methods", "random")
+    Path("a sub").mkdir()
+    made = invoke("init", "a sub/toy.toml", "--data", "toy.npz")
+    assert made.stdout.endswith("then foresee run 'a sub/toy.toml'\n")
+    assert 'path = "../toy.npz"' in Path("a sub/toy.toml").read_text()
+    small("a sub/toy.toml")
+    done = invoke("run", "a sub/toy.toml", "--methods", "random", "--out", "some runs")
     assert done.exit_code == 0, done.output
+    assert done.stderr.endswith("next: foresee report 'some runs' -o report\n")
 
 
 def test_what_is_there_is_not_overwritten(folder):
@@ -94,6 +96,12 @@ def test_bad_requests_are_one_line(folder, words, said):
 def test_what_the_file_says_no_option_says(folder, option):
     invoke("init", "toy.toml", "--data", "toy.npz")
     assert_refused(invoke("run", "toy.toml", *option), f"{option[0]} is for data sets by name")
+
+
+def test_a_budget_is_for_networks(folder):
+    invoke("init", "toy.toml", "--data", "toy.npz")
+    refused = invoke("run", "toy.toml", "--budget", "0.5")
+    assert_refused(refused, "--budget scales the training of networks, and toy.toml has posterior")
 
 
 def test_run_says_the_line(folder):

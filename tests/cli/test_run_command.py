@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.table import Table
 from typer.testing import CliRunner
 
 import foresee
 import kills
 import tiny
 from foresee.cli.app import app
+from foresee.cli.console import show
 from foresee.lab import data, paper, runner, store
 from tiny import untimed
 
@@ -407,7 +409,27 @@ def test_a_pipe_cuts_no_name(small):
     Path("mine.py").write_text(f"def {name}(pool, val):\n    return pool[:, 0, 0]\n")
     result = command("run", "digits", "--shift", "--seeds", "1", "--methods", f"mine.py:{name}")
     assert result.exit_code == 0, result.output
+    assert f":{name} seed 0 finished, accuracy " in result.stderr
     assert f" {name} " in command("status", "runs").stdout
+
+
+def test_a_pipe_takes_tables_of_any_width(capsys):
+    names = [f"experiment-{i}" for i in range(40)]
+    table = Table(*names, box=None)
+    table.add_row(*["12.34 ± 0.56"] * 40)
+    show(table)
+    head, row = capsys.readouterr().out.splitlines()
+    assert (head.split(), row.count("12.34 ± 0.56")) == (names, 40)
+
+
+def test_a_narrow_terminal_cuts_no_name_either(small, monkeypatch):
+    monkeypatch.setattr("foresee.cli.console._WIDE", 70)
+    methods = ["targetherding", "targetuherding"]
+    command("run", "digits", "--shift", "--seeds", "1", "--methods", ",".join(methods))
+    for words in ("status", "runs"), ("report", "runs"):
+        shown = command(*words).stdout
+        assert "…" not in shown
+        assert "Target" in shown
 
 
 def test_a_terminal_gets_a_bar_and_no_line_for_every_trial(small):
@@ -472,6 +494,19 @@ def test_output_that_cannot_be_written_is_one_line_and_a_failure(small, args, to
     said = "stdout is closed" if to == ">&-" else "No space left on device"
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_letter_that_stdout_has_not_is_one_line_and_a_failure():
+    done = subprocess.run(
+        [sys.executable, "-m", "foresee.cli", "run", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("cannot be written in ascii: set PYTHONIOENCODING=utf-8:surrogateescape")
 
 
 def test_closed_stderr_stops_nothing(small):

@@ -17,8 +17,9 @@ from test_report_study import NARROW, TOY, noted, trial
 
 from foresee.errors import InputError
 from foresee.lab import store
-from foresee.lab.experiment import Method
-from foresee.lab.report import folder, measures, statistics, study as study_module
+from foresee.lab.experiment import Method, Own
+from foresee.lab.report import figures, folder, measures, statistics, study as study_module
+from foresee.lab.report.palette import pens
 from foresee.lab.report.study import studies
 from foresee.lab.report.tables import auc_table
 from foresee.lab.report.words import THIN
@@ -487,6 +488,39 @@ def test_times_with_and_without_a_stage_of_scores(tmp_path):
     assert "</i>score</span>" not in page
 
 
+def test_a_method_that_has_not_begun_takes_no_zero_seconds(tmp_path):
+    write([trial(), trial("BALD", accuracy=(), finished=False)], tmp_path)
+    assert [row["method"] for row in read(tmp_path, "time.csv")] == ["MELL"]
+    assert "BALD" not in (tmp_path / "time.tex").read_text()
+
+
+def test_only_networks_have_iterations(tmp_path):
+    own = Own("npz", "", posterior="forest")
+    forest = trial(experiment=replace(TOY, network="forest", own=own))
+    shown = [
+        "46 875" in write([t], tmp_path).read_text().replace(THIN, " ") for t in (trial(), forest)
+    ]
+    assert shown == [True, False]
+
+
+@pytest.mark.parametrize("methods", [2, 10, 26])
+@pytest.mark.parametrize("kind", ["curves", "target", "noise"])
+def test_a_picture_names_every_method(kind, methods, monkeypatch):
+    monkeypatch.setattr(figures, "_png", lambda axes: axes.get_figure(root=True))
+    (found,) = studies([noted(f"a_method_{i}", 0, (1.0, 0.5, None)) for i in range(methods)])
+    figure = figures.drawings(found, pens(list(found.trials)))[kind]()
+    assert figure.axes[0].get_ylabel() == "test accuracy on the target, %"
+    (legend,) = filter(None, [*figure.legends, figure.axes[0].get_legend()])
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in legend.get_texts()] == list(found.trials)
+    box, plot = legend.get_window_extent(), figure.axes[0].get_tightbbox()
+    assert figure.bbox.containsx(box.x0)
+    assert figure.bbox.containsx(box.x1)
+    assert box.y0 >= 0
+    if methods > 6:
+        assert box.y1 <= plot.y0, "below the plot"
+
+
 def test_half_a_character_has_no_bytes_and_stops_nothing(tmp_path):
     page = write([replace(trial(), header={"device": "half \ud800"})], tmp_path)
     assert "half ?" in page.read_text()
@@ -635,6 +669,13 @@ def test_wide_tables_use_the_window_and_no_more(browser, width, tmp_path):
     assert problems == []
 
 
+def test_a_name_beside_its_curve_is_in_the_window(browser, tmp_path):
+    index = write([trial("a_function_of_somebody_with_a_name")], tmp_path)
+    page, _ = opened(browser, index, 800)
+    name = page.locator(".curves text", has_text="a_function").bounding_box()
+    assert name["x"] + name["width"] <= 800
+
+
 def test_odd_runs_work_in_a_browser(browser, tmp_path):
     trials = [
         replace(each, experiment=replace(each.experiment, dataset=f"odd {i}"))
@@ -642,6 +683,8 @@ def test_odd_runs_work_in_a_browser(browser, tmp_path):
         for each in group
     ]
     page, problems = opened(browser, write(trials, tmp_path))
+    axis = page.locator(f"#odd_{list(ODD).index('flat and timeless')}-noshift .curves")
+    assert "\u2212" not in axis.inner_text(), "no accuracy is below 0"
     for metric in page.locator("#metric option").all():
         page.select_option("#metric", metric.get_attribute("value"))
         assert page.locator(".curves svg, .curves .empty").count() == len(ODD)

@@ -21,7 +21,7 @@ from foresee.lab.report.measures import (
     seconds_per_round,
 )
 from foresee.lab.report.palette import INKS, Pen, pens
-from foresee.lab.report.statistics import mean_std
+from foresee.lab.report.statistics import Auc, mean_std
 from foresee.lab.report.study import methods, studies
 from foresee.lab.report.tables import auc_table
 from foresee.lab.report.words import THIN
@@ -370,6 +370,13 @@ def test_shares_in_the_target_are_of_all_labels_and_of_each_batch():
 def test_the_share_of_the_pool_is_a_mean_over_seeds():
     found = study(noted("MELL", 0, (1.0, 0.5, None)), noted("MELL", 1, (1, 0, None), of_pool=35))
     assert found.of_pool(IN_TARGET) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("std", "leading"), [(0.0, {"a"}), (0.1, {"a", "b"}), (math.nan, {"a", "b"})]
+)
+def test_leaders_are_all_that_the_best_does_not_beat(std, leading):
+    assert views.leaders({"a": Auc(0.9, 0.0), "b": Auc(0.8, std)}) == leading
 
 
 def test_who_bought_most_and_least_of_the_target_and_of_noise_is_said():

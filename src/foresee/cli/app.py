@@ -54,6 +54,11 @@ def main() -> None:
         if sys.stdout is None:  # >&-
             raise OSError("stdout is closed: send it to a file, a pipe or /dev/null")
         app()
+    except UnicodeEncodeError as error:
+        letter = ascii(error.object[error.start])
+        remedy = "set PYTHONIOENCODING=utf-8:surrogateescape"
+        print(f"error: {letter} cannot be written in {error.encoding}: {remedy}", file=sys.stderr)
+        sys.exit(2)
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         with suppress(AttributeError, OSError):  # or Python tries once more at exit

@@ -13,7 +13,7 @@ from rich.text import Text
 
 FILE, FOLDER = "FILE", "FOLDER"
 LOSS_HELP = "What errors cost: a CSV with a row for each class and a column for each action."
-_WIDE = 200
+_WIDE = 100_000
 
 
 def progress_bar() -> progress.Progress:

@@ -1,6 +1,7 @@
 """foresee init: a first experiment on one's own data, to be read and changed."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -37,4 +38,4 @@ def init(
             stop(f"error: there is no folder {file.parent}: create it, or choose another", code=2)
         text = look.describe(data, file.parent, labels)
         files.write(file, text.encode())
-    to_stdout(f"{file} is written: read it, then foresee run {file}\n")
+    to_stdout(f"{file} is written: read it, then foresee run {quote(str(file))}\n")

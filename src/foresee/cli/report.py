@@ -48,7 +48,9 @@ def _by_method(values: "Table") -> Printed:
     table = Printed(title=values.caption, box=box.SIMPLE_HEAD)
     columns = list(zip(values.columns, *values.rows, strict=True))
     for number, name in enumerate(columns[0]):
-        table.add_column(name if number else "", justify="right" if number else "left")
+        table.add_column(
+            name if number else "", justify="right" if number else "left", overflow="fold"
+        )
     for row in columns[1:]:
         table.add_row(*row)
     return table

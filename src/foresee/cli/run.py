@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
@@ -28,8 +29,8 @@ def run(
         str,
         typer.Argument(
             metavar="DATASET",
-            help="A data set, `paper` for all the paper's, or experiment.toml for your own: see "
-            "foresee init.",
+            help="A data set, `paper` for all the paper's, or experiment.toml for your own, which "
+            "has its own settings, methods and seeds: see foresee init.",
         ),
     ],
     shift: Annotated[bool, typer.Option("--shift", help="Start from another domain.")] = False,
@@ -140,7 +141,8 @@ def run(
     elif "EER" in names:
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
     run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs, ray)
-    Console(stderr=True).print(Text(f"next: foresee report {out} -o report"), soft_wrap=True)
+    next_ = f"next: foresee report {quote(str(out))} -o report"
+    Console(stderr=True).print(Text(next_), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,13 @@ def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked,
         )
     experiments = found.experiments
     if budget != 1:
+        own = experiments[0].own
+        if own is not None and own.posterior != "dropout":
+            stop(
+                f"error: --budget scales the training of networks, and {file} has posterior = "
+                f'"{own.posterior}": leave it out',
+                code=2,
+            )
         experiments = tuple(
             replace(e, recipe=e.recipe.scaled(budget), budget=budget) for e in experiments
         )
@@ -268,7 +277,8 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
                 failed[outcome.message] = failed.get(outcome.message, 0) + 1
             elif not console.is_terminal:
                 accuracy = live.standing(outcome.job, place.out).accuracy
-                console.print(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
+                text = Text(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
+                console.print(text, soft_wrap=True)
     if failed:
         number = sum(failed.values())
         others = "; the others are kept" if number < len(jobs) else ""

@@ -26,7 +26,7 @@ def status(
     columns = ["experiment", "method", "finished", "running", "rounds", "accuracy"]
     columns += ["in target"] * narrow + ["missing seeds"]
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number > 1 else "left")
+        table.add_column(column, justify="right" if number > 1 else "left", overflow="fold")
     for (experiment, method), group in groups.items():
         rounds = [len(trial.rounds) for trial in group]
         total = sum(len(t.rounds) if t.finished else t.experiment.rounds + 1 for t in group)

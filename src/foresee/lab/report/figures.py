@@ -1,7 +1,8 @@
 """The page's pictures as PNG files, for papers and slides."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # drawing is the only part of foresee that waits for matplotl
 _WIDTH = 5.0  # inches beside the names of the rows
 _ROW = 0.24  # inches
 _TOP = 0.4  # inches
+_FEW = 6  # methods, whose names leave room for curves in the same plot
+_NAME = 0.18  # inches of a line of names
 
 
 def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], bytes]]:
@@ -31,7 +34,9 @@ def drawings(study: Study, pens: Mapping[str, Pen]) -> dict[str, Callable[[], by
     for name, metric in (("target", IN_TARGET), ("noise", SCRAMBLED)):
         if metric in study.noted:
             both = study.curves[ACCURACY], study.curves[metric]
-            some[name] = partial(bought, study.title, metric, *both, study.of_pool(metric), pens)
+            some[name] = partial(
+                bought, study.title, metric, *both, study.of_pool(metric), pens, on
+            )
     if times := {m: seconds for m, seconds in study.seconds.items() if sum(seconds.values())}:
         some["time"] = partial(time, study.title, times)
     if study.shares:
@@ -48,10 +53,11 @@ def draw(some: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
 
 def curves(title: str, found: Mapping[str, Curve], pens: Mapping[str, Pen], on: str = "") -> bytes:
     """Draw the accuracy of every method, mean and one standard deviation over seeds."""
-    axes = _axes(title, (6.4, 4.2), left=0.75, foot=0.55, right=0.25)
+    width = 6.4
+    columns, low = _below(found, width)
+    axes = _axes(title, (width, 4.2 + low), left=0.75, foot=0.55 + low, right=0.25)
     _draw(axes, found, pens, f"test accuracy{on}, %")
-    if axes.lines:
-        axes.legend(frameon=False, fontsize="small")
+    _legend(axes, columns)
     return _png(axes)
 
 
@@ -62,17 +68,19 @@ def bought(
     found: Mapping[str, Curve],
     of_pool: float,
     pens: Mapping[str, Pen],
+    on: str = "",
 ) -> bytes:
     """Draw accuracy, and beside it the share of every batch that a metric counts, and of the pool.
 
     The shares are means over seeds: of a small batch they vary too much for a band to be read.
     """
-    size, half = (10.4, 3.9), 5.2
-    left = _axes(title, size, left=0.7, foot=0.55, right=half + 0.1)
-    on = " on the target" if metric is IN_TARGET else ""
+    width, half = 10.4, 5.2
+    columns, low = _below(accuracy, width)
+    size, foot = (width, 3.9 + low), 0.55 + low
+    left = _axes(title, size, left=0.7, foot=foot, right=half + 0.1)
     _draw(left, accuracy, pens, f"test accuracy{on}, %")
-    left.legend(frameon=False, fontsize="small")
-    right = _axes("", size, left=half + 0.7, foot=0.55, figure=left.get_figure(root=True))
+    _legend(left, columns)
+    right = _axes("", size, left=half + 0.7, foot=foot, figure=left.get_figure(root=True))
     plain = {method: curve._replace(std=(0.0,) * len(curve.std)) for method, curve in found.items()}
     _draw(right, plain, pens, f"{metric.label.lower()}, % of a batch")
     right.axhline(100 * of_pool, color="black", lw=0.8, ls=":")
@@ -95,6 +103,27 @@ def _draw(axes: "Axes", found: Mapping[str, Curve], pens: Mapping[str, Pen], lab
     axes.set_xlabel("labels")
     axes.set_ylabel(label)
     axes.grid(alpha=0.25)
+
+
+def _below(names: Collection[str], width: float) -> tuple[int, float]:
+    """Columns and inches of a legend below a plot; none where it is short enough to lie in it."""
+    if len(names) <= _FEW:
+        return 0, 0.0
+    columns = max(1, int(width / (0.6 + 0.085 * max(map(len, names)))))
+    return columns, 0.1 + _NAME * math.ceil(len(names) / columns)
+
+
+def _legend(axes: "Axes", columns: int) -> None:
+    if columns:
+        axes.figure.legend(
+            handles=axes.lines,
+            frameon=False,
+            fontsize="small",
+            ncols=columns,
+            loc="lower center",
+        )
+    elif axes.lines:
+        axes.legend(frameon=False, fontsize="small")
 
 
 def time(title: str, times: Mapping[str, Mapping[str, float]]) -> bytes:

@@ -125,8 +125,9 @@ class Study:
 
     @cached_property
     def seconds(self) -> dict[str, dict[str, float]]:
-        """Mean seconds of each stage of a round, by method."""
-        return {m: measures.seconds_per_round(trials) for m, trials in self.trials.items()}
+        """Mean seconds of each stage of a round, by method that recorded some."""
+        found = {m: measures.seconds_per_round(trials) for m, trials in self.trials.items()}
+        return {method: seconds for method, seconds in found.items() if seconds}
 
     @cached_property
     def picked(self) -> dict[str, list[int]]:

@@ -29,7 +29,7 @@ def leaders(row: Mapping[str, Auc]) -> set[str]:
     best = max(row, key=lambda method: row[method].mean, default=None)
     if best is None:
         return set()
-    return {best} | {other for other in row if verdict(row[best], row[other]) == 0}
+    return {best} | {other for other in row if verdict(row[best], row[other]) != 1}
 
 
 def percent(auc: Auc) -> Auc:
@@ -81,6 +81,13 @@ def noted(study: Study, metric: Metric) -> str:
     if first != last:
         told += f", {words.percent(shares[last].mean, 1)} of what {last} bought"
     return f"{told}. Each point is one batch."
+
+
+def iterations(study: Study) -> str:
+    """How long its networks are trained; a dash where the model is none."""
+    setup = study.experiment
+    network = setup.own is None or setup.own.posterior == "dropout"
+    return words.count(setup.recipe.iterations) if network else words.ABSENT
 
 
 def batches(study: Study, metric: Metric) -> list[int]:

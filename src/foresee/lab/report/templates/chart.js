@@ -67,7 +67,7 @@ function span(values) {
 
 // Some air around the limits, but not past what the values can be.
 function roomy([low, high], [least, most]) {
-  const room = (high - low) * 0.05;
+  const room = (high - low) * 0.05 || Math.abs(low) / 10 || 1;
   return [Math.min(low, Math.max(least, low - room)), Math.max(high, Math.min(most, high + room))];
 }
 

@@ -25,14 +25,16 @@ function drawCurves(host) {
     c.mean.flatMap((m, i) => (known(m) ? [m - (c.sd[i] || 0), m + (c.sd[i] || 0)] : []))
   );
   if (host.dataset.metric) limits.push(0); // what remains is read by its distance from nothing
+  const possible = metric.unit === "%" ? [0, 1] : key === "gain" ? ANY : [0, Infinity];
   const wide = host.clientWidth > 640;
+  const longest = Math.max(...curves.map((c) => report.methods[c.method].name.length));
   const plot = frame(host, {
     x: span(curves.flatMap((c) => c.x)),
-    y: roomy(span(limits), metric.unit === "%" ? [0, 1] : key === "gain" ? ANY : [0, Infinity]),
+    y: roomy([Math.min(...limits), Math.max(...limits)], possible),
     yText: (value, step) => axisText(value, step, scaleOf(metric)),
     title: metric.label + (metric.unit && `, ${metric.unit}`),
     xTitle: "labels",
-    right: wide ? 96 : 8,
+    right: wide ? Math.max(96, Math.min(host.clientWidth / 3, 7 * longest)) : 8,
   });
   for (const curve of curves) plot.root.append(drawCurve(curve, plot));
   if (wide) labelEnds(curves, plot);
