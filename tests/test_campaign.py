@@ -315,10 +315,12 @@ def test_what_is_read_of_the_papers_network():
         ("narrow", "Coreset"),
     ]
     assert min(counted.gaps(one)["BADGE"].half for one in (noshift, shift)) > 4
-    slim = [counted.gaps(*counted.found(HERE, [f"mnist-slim-{n}"]), "Random")
-            for n in ("short", "longer")]  # fmt: skip
-    assert [round(one["Coreset"].mean, 1) for one in slim] == [2.1, 1.3]
-    assert [round(one["Entropy_MC"].mean, 1) for one in slim] == [5.7, 7.6]
+    slim = [one for n in ("short", "longer") for one in counted.found(HERE, [f"mnist-slim-{n}"])]
+    random = [counted.gaps(one, "Random") for one in slim]
+    assert [round(one["Coreset"].mean, 1) for one in random] == [2.1, 1.3]
+    assert [round(one["Entropy_MC"].mean, 1) for one in random] == [7.3, 6.9]
+    for method, means in ("BADGE", [1.0, 1.0]), ("MELL", [1.7, 1.9]), ("Random", [3.4, 3.1]):
+        assert [round(counted.gaps(one)[method].mean, 1) for one in slim] == means
     ours, theirs = shift.means(), counted.in_paper(shift)
     assert round(ours["Random"].mean - ours["Coreset"].mean, 1) == 5.9
     assert round(theirs["Random"].mean - theirs["Coreset"].mean, 1) == 0.4
