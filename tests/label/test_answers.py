@@ -2,13 +2,15 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from visitors import N, Site
 
 from foresee import SKIP, UNSURE, InputError
 from foresee.label.book import Book
-from foresee.label.items import Items
+from foresee.label.items import Items, Spec
 
 
 def name(site, number):
@@ -215,6 +217,18 @@ def test_a_kill_between_the_two_files_is_mended(site, cut):
     assert site.out.read_bytes() == after
 
 
+def test_rows_that_somebody_took_out_are_not_put_back(site):
+    ann = site.person()
+    for item in [item["item"] for item in ann.next()][:3]:
+        ann.label(item, "cat")
+    lines = site.out.read_bytes().splitlines(keepends=True)
+    site.out.write_bytes(b"".join(lines[:-2]))
+    site.book.close()
+    with pytest.raises(InputError, match="was changed"):
+        Book(Items(site.spec), site.out)
+    assert site.out.read_bytes() == b"".join(lines[:-2])
+
+
 def test_a_csv_that_somebody_changed_is_left_alone(site):
     ann = site.person()
     items = [item["item"] for item in ann.next()]
@@ -293,6 +307,53 @@ def test_numbers_of_other_files_are_refused(site, folder):
     answer = site.person().label(item, "cat", edition=old)
     assert answer.status_code == 409
     assert "the files have changed" in answer.json()["error"]
+
+
+def test_files_of_the_same_names_are_other_files(folder, tmp_path):
+    # A browser keeps images by their address, and an open page its numbers.
+    editions = {Items(Spec(str(folder))).edition for _ in range(2)}
+    shutil.copytree(folder, tmp_path / "others")
+    editions.add(Items(Spec(str(tmp_path / "others"))).edition)
+    (folder / "00.png").write_bytes((folder / "01.png").read_bytes())
+    editions.add(Items(Spec(str(folder))).edition)
+    assert len(editions) == 3
+    looks = set()
+    for word in ("good", "bad"):
+        (tmp_path / "texts.csv").write_text("text\n" + f"{word} one\n" * 9)
+        looks.add(Items(Spec(str(tmp_path / "texts.csv"))).edition)
+        looks.add(Items(Spec(str(tmp_path / "texts.csv"), str(folder))).edition)
+    assert len(looks) == 4
+
+
+def test_an_image_stays_one_when_its_folder_vanishes(site, folder):
+    folder.rename(folder.with_name("moved"))
+    ann = site.person()
+    (item,) = ann.next(1)[:1]
+    assert item["kind"] == "image"
+    assert ann.client.get(item["src"]).status_code == 404
+
+
+def test_target_items_are_counted_among_all(folder, tmp_path):
+    target = tmp_path / "new"
+    shutil.copytree(folder, target)
+    site = Site(folder, target=str(target), holdout=0.5)
+    site.book.hold(["target/00.png"])
+    ann = site.person()
+    ann.label([item["item"] for item in ann.next()], "cat")
+    live = ann.label(site.book.items.number("target/00.png"), "cat").json()["live"]
+    assert live["total"] == N + 1
+    site.book.close()
+
+
+def test_decoded_images_lie_elsewhere_where_their_folder_is_read_only(
+    folder, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)
+    found = Spec(str(folder), size=8).read(str(folder))
+    assert found.inputs[:2].shape == (2, 3, 8, 8)
+    assert not (folder / ".foresee-cache").exists()
+    assert (tmp_path / ".foresee-cache").is_dir()
 
 
 def test_texts_and_rows(tmp_path):

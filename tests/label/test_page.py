@@ -47,6 +47,41 @@ def page(site):
         thread.join()
 
 
+LONG = """() => {
+  const text = document.createElement("p"), first = document.querySelector("#classes button");
+  text.className = "text";
+  text.textContent = "word ".repeat(4000);
+  document.querySelector("#shown").replaceChildren(text);
+  first.lastChild.textContent = "a supercalifragilistic name ".repeat(2);
+  for (let i = 0; i < 29; i++) first.after(first.cloneNode(true));
+  text.scrollTo(0, 1e6);
+  const buttons = [...first.parentNode.children];
+  const cut = buttons.filter((each) => each.scrollHeight > each.clientHeight);
+  const place = text.getBoundingClientRect();
+  return {scrolled: text.scrollTop, top: place.top, bottom: place.bottom, cut: cut.length};
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1440])
+def test_what_is_long_can_be_read_beside_many_classes(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    found = page.evaluate(LONG)
+    assert found["scrolled"] > 1000
+    assert 0 < found["top"] < found["bottom"] - 100 < 900
+    assert found["cut"] == 0
+
+
+def test_a_button_that_is_held_down_answers_once(page, site):
+    name = page.inner_text("#caption span")
+    page.focus("#classes button")
+    for _ in range(6):
+        page.keyboard.down("Enter")
+        page.wait_for_timeout(60)
+    page.keyboard.up("Enter")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert site.rows() == [(name, "cat", "Ann")]
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again(page, site):
     assert not page.evaluate("isSecureContext")
     sent, cut = [], {"content_type": "application/json", "body": '{"items": [{"it'}

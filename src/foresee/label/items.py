@@ -1,8 +1,9 @@
 """What there is to label, by number: clients never name a file."""
 
 import io
+import os
 import zlib
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -61,12 +62,15 @@ class Spec:
 
     def read(self, path: str, names_only: bool = False) -> sources.Source:
         """Rows of the pool or the target; of images the names alone, if these are enough."""
-        if not Path(path).is_dir():
-            return sources.read(path, inputs=self.columns(path), ids=self.ids)
+        folder = Path(path).is_dir()
+        place = path if folder else Path(path).parent
+        cache = None if os.access(place, os.W_OK) else sources.CACHE
+        if not folder:
+            return sources.read(path, inputs=self.columns(path), ids=self.ids, cache=cache)
         if self.inputs or self.ids:
             raise InputError(f"--inputs and --ids are columns, and {path} is a folder of images")
         if not names_only:
-            return sources.read(path, size=self.size, lazy=True)
+            return sources.read(path, size=self.size, lazy=True, cache=cache)
         names = sources.image_names(Path(path), lazy=True)
         if not names:
             raise InputError(
@@ -100,15 +104,25 @@ class Items:
         self.target = None
         if spec.target is not None:
             self.target = Named.read("target", spec.read(spec.target, names_only=True), None)
-        self._columns = {path: spec.columns(path) for path in (spec.pool, spec.target) if path}
-        every: Sequence[Any] = [len(self.pool)]
-        if not isinstance(self.pool.ids, range):
-            every = [*self.pool.ids, *(self.target.ids if self.target else ())]
+        paths = [path for path in (spec.pool, spec.target) if path]
+        self._columns = {path: spec.columns(path) for path in paths}
+        self._folders = {path for path in paths if Path(path).is_dir()}  # and if they vanish, too
         # Numbers mean the same items in all processes that know the same files, and in no other.
+        sides = [side for side in (self.pool, self.target) if side]
+        every = [self._look(side, path) for side, path in zip(sides, paths, strict=True)]
         self.edition = f"{zlib.crc32(repr(every).encode()):08x}"
 
     def __len__(self) -> int:
         return len(self.pool) + (len(self.target) if self.target else 0)
+
+    def _look(self, side: Named, path: str) -> list[Any]:
+        """What tells a side from another, most likely: images of the same names, too."""
+        found = [len(side) if side.numbered else list(side.ids), side.look()]
+        for place in np.linspace(0, len(side) - 1, 8).astype(int) if path in self._folders else ():
+            with suppress(OSError):
+                file = os.stat(Path(path, side.rows[place]))
+                found += [file.st_size, file.st_mtime_ns]
+        return [os.path.realpath(path), *found]
 
     def __contains__(self, name: Id) -> bool:
         return name in self.pool.places or (self.target is not None and name in self.target.places)
@@ -131,7 +145,7 @@ class Items:
         # A file's name may be bytes that are no text.
         name = str(side.ids[place]).encode(errors="backslashreplace").decode()
         shown: dict[str, Any] = {"item": number, "name": name}
-        if Path(path).is_dir():
+        if path in self._folders:
             return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
         if isinstance(side.rows[place], str):
             return shown | {"kind": "text", "text": side.rows[place][:_TEXT]}
@@ -157,7 +171,7 @@ class Items:
             InputError: it is broken, too large, no image, or a link out of the folder.
         """
         rows, place, path = self.find(number)
-        if not Path(path).is_dir():
+        if path not in self._folders:
             raise InputError(f"item {number} is no image")
         with _TURN:
             pixels = images.read(images.inside(path, rows.rows[place]))

@@ -201,7 +201,7 @@ class Page:
         return {**shown, "why": why, "guess": known.guess.get(name), "held": held}
 
     def _live(self, request: Request) -> dict[str, Any]:
-        known, book = self.fitter.known, self.book
+        known, book, pool = self.fitter.known, self.book, self.items.pool
         state, counts = book.desk.state, book.counts()
         return {
             "who": _who(request),
@@ -210,7 +210,7 @@ class Page:
             "counts": counts,
             "labels": len(state.labels),
             "aside": len(state.aside),
-            "total": len(self.items.pool),
+            "total": len(pool) + sum(name not in pool.places for name in list(state.held)),
             "card": known.card,
             "batch": known.batch,
             "promise": None if known.promise is None else _finite(known.promise),

@@ -74,9 +74,17 @@ const size = () => (state.grid ? MANY : SINGLE);
 
 async function more() {
   const found = await post("/next", { tab, size: size() });
+  if (others(found.live)) return;
   state.live = found.live;
   if (!state.past.length) state.past = found.recent;
   receive(found);
+}
+
+// Of other files no number may stay that was of these.
+function others(live) {
+  const changed = state.live && live.edition !== state.live.edition;
+  if (changed) location.reload();
+  return changed;
 }
 
 // What is shown stays where it is: the server may know a better order for what comes after it.
@@ -174,7 +182,7 @@ function picture(item, side) {
   if (item.kind === "text") return make("p", { className: "text", textContent: item.text, tabIndex: side === "full" ? 0 : -1 });
   if (item.kind === "row") {
     const fields = side === "full" ? item.fields : item.fields.slice(0, 4);
-    return make("dl", { className: "row" },
+    return make("dl", { className: "row", tabIndex: side === "full" ? 0 : -1 },
       ...fields.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
   }
   const image = make("img", { alt: item.name, src: source(item, side), draggable: false, decoding: "sync" });
@@ -379,6 +387,8 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
+  // A button that is held down by Enter would answer what nobody has seen.
+  if (event.repeat && event.target.matches("button")) event.preventDefault();
   const typing = event.target.matches("input, textarea") || document.querySelector("dialog[open]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !state.live) return;
   if (state.grid && event.key.startsWith("Arrow")) {
@@ -445,7 +455,7 @@ async function refill() {
   state.asking = true;
   try {
     const found = await post("/next", { tab, size: size() });
-    if (!state.busy) {
+    if (!state.busy && !others(found.live)) {
       state.live = found.live;
       receive(found);
     }
@@ -464,7 +474,7 @@ async function refresh() {
     const answer = await fetch("/live");
     if (!answer.ok || state.busy) return;
     const live = await answer.json();
-    if (live.edition !== state.live.edition) return location.reload();
+    if (others(live)) return;
     state.live = live;
     draw();
   } catch {
