@@ -169,6 +169,7 @@ def test_csv_of_texts_and_of_numbers(tmp_path):
     assert (found.ids, found.labels) == (["x", "y"], ["007", "8"])
     assert sources.read(path, inputs="name").inputs == ["x", "y"]
     assert sources.read(path, inputs=["b"]).ids == range(2)
+    assert sources.read(path, inputs="b").inputs.tolist() == [[2.5], [40]]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,7 @@ def test_csv_of_texts_and_of_numbers(tmp_path):
         ("a,a\n1,2\n", {}, "each once"),
         ("a,b\n1\n", {}, "line 2: 2 fields were expected, got 1"),
         ("a\n", {}, "holds no rows"),
+        ("a,b\n", {}, "holds no rows"),
         ("a,b\n1,x\n", {}, "b of texts: name the columns"),
         ("a,b\n1,2\n", {"labels": "c"}, "no column 'c' but a, b"),
         ("a,b\n1,2\n1,3\n", {"ids": "a"}, "the id '1' is there twice"),

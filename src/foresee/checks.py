@@ -1,5 +1,6 @@
 """Checks of what users pass in, once, at the public edge: every message names the remedy."""
 
+import inspect
 import math
 from typing import Any
 
@@ -113,6 +114,21 @@ def n_draws(draws: Any) -> None:
             f"draws must be a whole number, at least 2, got {draws!r}: one draw has no "
             "uncertainty; 100 is usual"
         )
+
+
+def takes(function: Any, arguments: str) -> bool:
+    """Whether it can be called with these arguments by place, as far as it tells.
+
+    >>> takes(lambda *given: 0, "view, size, rng"), takes(lambda view, size: 0, "view, size, rng")
+    (True, False)
+    """
+    try:
+        inspect.signature(function).bind(*arguments.split(", "))
+    except TypeError:
+        return False
+    except ValueError:  # C code does not tell
+        return True
+    return True
 
 
 def picks(who: str, values: Any, size: int, n: int) -> NDArray[np.int64]:

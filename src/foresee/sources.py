@@ -201,7 +201,7 @@ def folder(
         pictures = decoded.Pictures(some, root, names, shape, stamp)
         return Source(pictures, list[Hashable](names), labels)
     if not decoded.is_ready(file, shape, stamp):
-        where = "Replace it, or take it out of the folder"
+        where = "Or take it out of the folder"
         decoded.decode(file, root, names, shape, stamp, lambda row: where, advance)
     return Source(kept.open_array(file), list[Hashable](names), labels)
 

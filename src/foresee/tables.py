@@ -361,18 +361,21 @@ def _plain(column: Any) -> list[Any]:
 
 
 def _joined(path: Path, columns: Mapping[str, Any]) -> Any:
-    """One column as it is, several of numbers side by side [n d]."""
+    """Texts or an array as they are, columns of numbers side by side [n d]."""
     if len(columns) == 1:
-        return next(iter(columns.values()))
+        only = next(iter(columns.values()))
+        is_column = isinstance(only, np.ndarray) and only.ndim == 1
+        return only[:, None] if is_column and path.suffix.lower() != ".npz" else only
     texts = [name for name, values in columns.items() if not isinstance(values, np.ndarray)]
     if texts or not columns:
         found = f"{', '.join(texts)} of texts" if texts else "none"
         raise InputError(
             f"{path} must give one column of texts or some of numbers as inputs, among "
             f"{', '.join(columns)} is {found}: name the columns in inputs, or pass a frame and a "
-            "pipeline that encodes it"
+            "pipeline that encodes it, or fills what is missing"
         )
-    return np.column_stack([values.reshape(len(values), -1) for values in columns.values()])
+    flat = (v.reshape(len(v), -1) if v.ndim > 2 else v for v in columns.values())
+    return np.column_stack(list(flat))
 
 
 def _used(

@@ -84,6 +84,16 @@ def test_polars_in_and_out(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_target_is_read_in_the_order_of_the_pool(package):
+    frame = pytest.importorskip(package).DataFrame({"a": 9 * X[:, 0], "b": X[:, 1], "c": X[:, 1]})
+    first, *others = (
+        Learner(LogisticRegression(), frame, frame[:9][list(columns)]).ask(3)
+        for columns in ("abc", "bca", "cab")
+    )
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
 @pytest.mark.parametrize("pair", [((1, 2), (3, 4)), (datetime(2025, 1, 1), datetime(2026, 1, 1))])
 def test_frames_leave_labels_as_they_are(package, pair):
     frame = pytest.importorskip(package).DataFrame({"a": X[:, 0], "b": X[:, 1]})

@@ -34,7 +34,7 @@ def test_the_index_of_a_frame_is_no_input_unless_it_is_named(tmp_path, monkeypat
     for _ in range(2):
         assert sources.read(path).inputs.tolist() == [[1, 5], [3, 7], [4, 8]]
         monkeypatch.setattr(tables, "LOADED", 0)
-    assert sources.read(path, inputs="__index_level_0__").inputs.tolist() == [0, 2, 3]
+    assert sources.read(path, inputs="__index_level_0__").inputs.tolist() == [[0], [2], [3]]
     numbers.set_index(pandas.Index([7, 9, 8, 6], name="id")).to_parquet(path)
     assert sources.read(path).inputs.shape == (4, 2)
     found = sources.read(path, ids="id", labels="id")

@@ -531,7 +531,9 @@ def test_a_guess_that_is_not_clear_is_refused(folder):
 def test_a_look_passes_over_ids_and_prefers_prose(folder):
     rows = [f"{100 + i},{'a fine and long film ' * 2},{i % 7 / 2},{i % 2}\n" for i in range(60)]
     Path("t.csv").write_text("id,text,length,label\n" + "".join(rows))
-    assert 'inputs = ["text"]' in look.describe(Path("t.csv"), Path("."))
+    text = look.describe(Path("t.csv"), Path("."))
+    assert 'inputs = ["text"]' in text
+    assert '# what the model reads, and not "id", "length"' in text
     rows = [f"{i},{i % 7},{i % 2}\n" for i in range(60)]
     Path("n.csv").write_text("id,length,label\n" + "".join(rows))
     assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
@@ -545,6 +547,12 @@ def test_a_look_at_nothing(folder, name, words):
     Path("empty").mkdir()
     with pytest.raises(InputError, match=words):
         look.describe(Path(name), Path("."))
+
+
+def test_labels_without_rows_that_a_model_can_read(folder):
+    np.savez("short.npz", x=np.ones((50, 2)), y=np.arange(60) % 2)
+    with pytest.raises(InputError, match=r"nothing but 60 labels: .* a row for each"):
+        look.describe(Path("short.npz"), Path("."))
 
 
 def test_names_that_toml_must_quote(folder):

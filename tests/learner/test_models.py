@@ -137,6 +137,21 @@ def test_frames_of_inputs_and_of_a_target_have_any_index(index, monkeypatch):
         Learner(LogisticRegression(), frame)
 
 
+def test_a_frame_that_is_the_target_is_read_in_the_order_of_the_pool():
+    class Table(Frame):
+        def __init__(self, values, columns):
+            super().__init__(values)
+            self.columns = columns
+
+        def __getitem__(self, columns):
+            places = [self.columns.index(each) for each in columns]
+            return Table(self.values[:, places], columns)
+
+    pool, target = Table(X * [9, 1, 1, 1], "abcd"), Table(X[X[:, 0] > 1] * [9, 1, 1, 1], "abcd")
+    asked = Learner(LogisticRegression(), pool, target).ask(5)
+    assert Learner(LogisticRegression(), pool, target["badc"]).ask(5) == asked
+
+
 def test_sparse_matrices():
     used(LogisticRegression(), sparse.csr_matrix(X), Y)
 
@@ -359,6 +374,8 @@ def test_a_network_must_have_an_output_for_each_class():
     ("model", "options", "words"),
     [
         (networks.mlp(4, 2), {}, "pass recipe"),
+        (partial(networks.mlp, features=4), {}, "if it builds a network, pass recipe"),
+        (networks.mlp(4, 2), {"recipe": {"iterations": 9}}, "recipe must be a Recipe, got {"),
         (RidgeClassifier(), {}, "no predict_proba"),
         (RandomForestClassifier, {}, "model must be a scikit-learn classifier"),
         (LogisticRegression(), {"recipe": RECIPE}, "recipe is for networks"),
@@ -422,6 +439,19 @@ def test_a_cold_start_tells_texts_apart():
     texts = ["the cat sat"] * 10 + ["stock markets fell"] * 10 + ["goal in extra time"] * 10
     picks = cold.spread(texts, texts, 3, np.random.default_rng(0))
     assert sorted(i // 10 for i in picks) == [0, 1, 2]
+
+
+def test_what_is_no_text_among_texts_is_named():
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    with pytest.raises(InputError, match=r"pool\[1\] must be a text, .* got None"):
+        Learner(model, ["a film", None, "a cast"])
+
+
+def test_broken_numbers_of_images_are_refused():
+    images = np.ones((9, 1, 4, 4), np.float32)
+    images[3] = np.nan
+    with pytest.raises(InputError, match="images of the pool or the target hold NaN"):
+        cold.spread(images, images, 2, np.random.default_rng(0))
 
 
 def test_of_what_nothing_is_known_chance_decides():

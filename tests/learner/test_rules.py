@@ -311,8 +311,14 @@ def test_the_seed_governs_all():
         ({"ids": range(1, N)}, "ids must be one for each of the 60 rows of pool, got 59"),
         ({"costs": np.zeros(N)}, "costs must be positive"),
         ({"costs": np.ones(3)}, "costs must be positive"),
+        ({"costs": dict.fromkeys(NAMES, 1.0)}, "costs must be positive, .* got {'photo 0': 1.0"),
         ({"costs": np.ones(N), "strategy": foresee.Random()}, "leave one out"),
+        ({"strategy": "bald"}, "strategy must be a function"),
+        ({"strategy": foresee.bald}, r"strategy must be .* a score as TopK\(mell\)"),
+        ({"strategy": foresee.BatchMell}, r"strategy must be .* as in BatchMell\(\)"),
         ({"target": X[:0]}, "target is empty"),
+        ({"target": X[:, :1]}, r"target must have the columns of pool \[60, 2\], got \[60, 1\]"),
+        ({"target": X[:, 0]}, "target must have the columns of pool"),
     ],
 )
 def test_bad_options(options, words):

@@ -132,11 +132,16 @@ def _file(path: Path, labels: str | None) -> _Found:
     prose = bool(longest) and _length(columns[longest[0]]) >= _PROSE
     inputs = longest if prose or not numbers else numbers
     if not inputs:
-        raise InputError(f"--data: {path} has nothing but labels: add what a model can read")
+        raise InputError(
+            f"--data: {path} has nothing but {len(values)} labels: add what a model can read, "
+            "a row for each"
+        )
     array = columns[inputs[0]]
     images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
     kind = "images" if images else "texts" if inputs is longest else "numbers"
-    lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
+    rest = [_quoted(name) for name in columns if name not in (*inputs, labels)]
+    reads = "what the model reads" + (f", and not {', '.join(rest)}" if rest else "")
+    lines = (_line("inputs", inputs, reads), _line("labels", labels))
     return _Found(lines, kind, values)
 
 

@@ -69,6 +69,10 @@ def features(*parts: Any) -> NDArray[np.float32] | None:
         table = np.concatenate(tables)
         if not _is_picture(parts[0][:1]):
             table = np.nan_to_num(StandardScaler().fit_transform(table))
+        elif not np.isfinite(table).all():
+            raise InputError(
+                "images of the pool or the target hold NaN or infinity: mend them or leave them out"
+            )
     if table.shape[1] > _AXES:
         axes = max(1, min(_AXES, min(table.shape) - 1))
         with np.errstate(divide="ignore", invalid="ignore"):  # where all rows are alike

@@ -2,6 +2,7 @@
 
 import json
 import math
+import reprlib
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -136,6 +137,13 @@ class Learner:
         self.draws, self.candidates, self.targets = draws, candidates, targets
         self.device, self.path = device, path
         _check_options(seed, holdout, draws, candidates, targets)
+        if strategy is not None and (
+            isinstance(strategy, type) or not checks.takes(strategy, "view, size, rng")
+        ):
+            raise InputError(
+                f"strategy must be a function (view, size, rng) -> positions, got {strategy!r}: "
+                "pass an object, as in BatchMell(), and a score as TopK(mell)"
+            )
         self._frozen = model if isinstance(model, Frozen) else None
         self._fit: Fit = fitting(
             model.head if isinstance(model, Frozen) else model, recipe, draws, device
@@ -145,10 +153,13 @@ class Learner:
         self._turn = RLock()
         self._last = Fitted("", None, [])
         rows = Named.read("pool", pool, ids)
+        goals = None if target is None else Named.read("target", like(target, pool), target_ids)
+        if goals is not None and hasattr(model, "fit"):
+            _check_width(rows.rows, goals.rows)
         self._prices = _prices(costs, strategy, len(rows))
         self._desk = Desk(
             rows,
-            None if target is None else Named.read("target", like(target, pool), target_ids),
+            goals,
             None if classes is None else check_classes(classes),
             seed,
             holdout,
@@ -683,10 +694,30 @@ def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:
             "costs are for the strategy by default, and strategy is given: leave one out, or let "
             "the strategy know the prices"
         )
-    prices = np.asarray(arrays.numpy(costs, "costs"), np.float64)
+    prices = np.empty(0)
+    with suppress(TypeError, ValueError):
+        prices = np.asarray(arrays.numpy(costs, "costs"), np.float64)
     if prices.shape != (n,) or not (np.isfinite(prices).all() and (prices > 0).all()):
-        raise InputError(f"costs must be positive, one for each of the {n} rows of the pool")
+        raise InputError(
+            f"costs must be positive, one for each of the {n} rows of the pool in their order, got "
+            f"{reprlib.repr(costs)}"
+        )
     return prices
+
+
+def _check_width(pool: Any, target: Any) -> None:
+    """Check that rows of a table are as long in both; columns of frames have names instead."""
+    shapes: list[list[int]] = []
+    for rows in (pool, target):
+        data = rows.data if isinstance(rows, arrays.Rows) else rows
+        named = hasattr(data, "iloc") or arrays.is_polars(data)
+        shapes.append([] if named else list(getattr(data, "shape", ())))
+    widths = {math.prod(shape[1:]) for shape in shapes}
+    if all(shapes) and 2 in map(len, shapes) and len(widths) > 1:
+        raise InputError(
+            f"target must have the columns of pool {shapes[0]}, got {shapes[1]}: pass rows of the "
+            "same kind"
+        )
 
 
 def _check_options(seed: Any, holdout: Any, draws: Any, candidates: Any, targets: Any) -> None:

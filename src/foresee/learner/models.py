@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader, TensorDataset
 
-from foresee import arrays, seeding
+from foresee import arrays, checks, seeding
 from foresee.errors import InputError
 from foresee.networks import Standardise, statistics
 from foresee.posteriors import Forest, bootstrap, laplace_logistic, mc_dropout
@@ -101,6 +101,10 @@ def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -
         device: where a network is trained.
     """
     kind = type(model).__name__
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise InputError(
+            f"recipe must be a Recipe, got {recipe!r}: pass foresee.Recipe(iterations=1000)"
+        )
     if isinstance(model, nn.Module):
         if recipe is None:
             raise InputError(
@@ -128,6 +132,11 @@ def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -
         )
     if recipe is not None:
         return partial(_fit_network, model, recipe, draws, device)
+    if not checks.takes(model, "inputs, labels, rng"):
+        raise InputError(
+            f"model must take (inputs, labels, rng) and return a posterior, got {model!r}: if it "
+            "builds a network, pass recipe, such as foresee.Recipe(iterations=1000)"
+        )
     return partial(_fit_by_function, model)
 
 

@@ -77,15 +77,27 @@ def opened(name: str, inputs: Any) -> tuple[Any, sources.Source | None]:
     rows = arrays.rows(name, inputs if found is None else found.inputs)
     if len(rows) == 0:
         raise InputError(f"{name} is empty: pass at least one row")
+    texts = rows.data if isinstance(rows, arrays.Rows) else None
+    if isinstance(texts, list) and isinstance(texts[0], str):
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{name}[{i}] must be a text, as {name}[0] is, got {text!r}: leave it out, or "
+                    'write ""'
+                )
     return rows, found
 
 
 def like(target: Any, pool: Any) -> Any:
-    """A target with the pool's columns in their order, where both are files that name them."""
+    """A target with the pool's columns in their order, where both name them, in files or frames."""
     if isinstance(target, str | Path) and isinstance(pool, str | Path):
         own, named = (tables.names(Path(path), ()) for path in (target, pool))
         if own and named and len(named) > 1:
             return sources.read(target, inputs=named)
+    if all(hasattr(each, "iloc") or arrays.is_polars(each) for each in (target, pool)):
+        there, columns = (list(getattr(each, "columns", ())) for each in (target, pool))
+        if columns and there != columns and set(columns) <= set(there):
+            return target[columns]
     return target
 
 

@@ -181,7 +181,8 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
         raise InputError(f'outputs must be "logits" or "probs", got {kind!r}')
     if sums_to_one and outputs.numel() >= 8 * c:  # a few rows of logits could sum to one by chance
         raise InputError(
-            'the model returned probabilities where logits were declared: pass outputs="probs"'
+            "the model returned probabilities where logits were declared: let it return logits, or "
+            'pass outputs="probs"'
         )
     return outputs.softmax(-1)
 
