@@ -583,7 +583,9 @@ class Live(TorchDispatchMode):
 @pytest.mark.parametrize("make", [*MODELS, untraceable])
 @pytest.mark.parametrize("batch", [8, 64])  # folded; one by one, thinned
 @pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
-def test_memory_does_not_grow_with_the_inputs_beyond_the_output(make, batch):
+def test_memory_does_not_grow_with_the_inputs_beyond_the_output(make, batch, monkeypatch):
+    # It makes a trace, whose constants are a few bytes that wait for the collector of cycles.
+    monkeypatch.setattr(split.Split, "is_current", lambda self: True)
     model = built(make)
     posterior = mc_dropout(model, T, batch=batch)
     posterior.predict(inputs(make))
