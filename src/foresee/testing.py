@@ -182,12 +182,12 @@ def check_sampler(
 
     def predict(rows: Any) -> NDArray[Any]:
         probs = arrays.numpy(posterior.predict(rows))
-        fits = probs.ndim == 3 and len(probs) == len(rows)
-        _require(fits, f"predict gives [n t c]: shape {probs.shape} for {len(rows)} inputs")
+        _require(probs.ndim == 3, f"predict gives [n t c]: shape {probs.shape}")
         return probs
 
     probs = predict(inputs)
     n = len(inputs)
+    _require(len(probs) == n, f"predict gives [n t c]: shape {probs.shape} for {n} inputs")
     _require(probs.shape[1] >= 2, "at least two draws")
     _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
 

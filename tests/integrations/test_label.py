@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from foresee.label import work
@@ -26,6 +27,7 @@ def test_features_of_a_model_on_the_disk(folder, tmp_path):
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
         image_size=16, patch_size=8,
     )  # fmt: skip
+    torch.manual_seed(0)
     transformers.ViTModel(config).save_pretrained(tmp_path / "vit")
     answer = work.worker(Spec(str(folder), size=16, model=str(tmp_path / "vit"), holdout=0.0))
     ids = [f"{i:02d}.png" for i in range(12)]

@@ -283,9 +283,7 @@ class Squeezing(LinearPosterior):
 
 def test_a_sampler_that_drops_an_axis_is_caught():
     weights = rng().standard_normal((8, 2, 3))
-    with pytest.raises(
-        AssertionError, match=r"predict gives \[n t c\]: shape \(8, 3\) for 1 inputs"
-    ):
+    with pytest.raises(AssertionError, match=r"predict gives \[n t c\]: shape \(8, 3\)"):
         check_sampler(lambda: Squeezing(weights), rng(1).random((9, 2)))
 
 
