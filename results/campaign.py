@@ -6,7 +6,7 @@
     status RUNS    what is left, and how long that takes
     pack RUNS      RUNS/PART into results/PART/runs.tar.xz
     report         results/PART/report, from what is packed
-    page           every table of results/README.md and results/curves/PART.png, from what is packed
+    page           every table of results/*.md and results/curves/PART.png, from what is packed
     default, paper the tables alone: the default less each other method; ours beside the paper's
 
 Every part is a folder of its own in RUNS, and resumes; ``--parts`` picks some of them. A process

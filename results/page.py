@@ -1,4 +1,4 @@
-"""The tables and curves of results/README.md and docs/methods.md, made from the packed rounds.
+"""The tables and curves of results/*.md and docs/methods.md, made from the packed rounds.
 
 A table stands in a page between ``<!-- made: NAME PART ... -->`` and ``<!-- end -->``; `rewrite`
 makes all of them anew.
@@ -242,6 +242,23 @@ def spearman(ours: Mapping[str, Auc], theirs: Mapping[str, Auc]) -> str:
     return f"{stats.spearmanr(*figures).statistic:.2f} of {len(both)} methods".replace("-", "−")
 
 
+def beside_table(here: Path, parts: Sequence[str]) -> str:
+    """How far our areas are from the paper's, and how alike the orders are, an experiment a row."""
+    rows = []
+    for one in found(here, parts):
+        means, theirs = one.means(), in_paper(one) if one.whole else {}
+        if not theirs:
+            continue
+        far = sorted((means[m].mean - theirs[m].mean, m) for m in theirs)
+        ends = (f"{signed(less)} ({method})" for less, method in (far[-1], far[0]))
+        setup, seeds = one.study.experiment, [len(one.areas[m]) for m in theirs]
+        network = f"{setup.network}, {words.part(setup.budget)}"
+        told = [words.span(seeds), *ends, spearman(means, theirs), _trained(one)]
+        rows.append([one.title, network, *told])
+    head = ["", "network, part of the iterations", "seeds", "highest", "lowest"]
+    return markdown([*head, "order, Spearman’s ρ", "trained"], rows) if rows else NOTHING
+
+
 def rivals_table(here: Path, parts: Sequence[str]) -> str:
     """Wins, ties and losses of MELL by the paper's rule, in the paper and here, part by part."""
     whole: dict[str, dict[str, Auc]] = {}
@@ -377,6 +394,7 @@ TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "tally": tally_table,
     "auc": auc_table,
     "paper": paper_table,
+    "beside": beside_table,
     "rivals": rivals_table,
     "bought": bought_table,
     "time": time_table,
@@ -413,7 +431,7 @@ def rewrite(here: Path) -> None:
 
 def pages(here: Path) -> list[Path]:
     """Those with made tables."""
-    return [here / "README.md", here.parent / "docs" / "methods.md"]
+    return [here / "README.md", here / "studies.md", here.parent / "docs" / "methods.md"]
 
 
 def draw(columns: Sequence[Counted], path: Path) -> None:
