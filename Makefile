@@ -34,6 +34,7 @@ lint: $(STAMP)
 
 site: $(STAMP)
 	$(BIN)/zensical build --strict
+	cp -R results/curves site/  # a link to a folder is left out
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/scoring.py

@@ -37,11 +37,12 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    shutil.copy(ROOT / "zensical.toml", folder)
-    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copytree(ROOT / "docs", folder / "docs", symlinks=True)
+    for name in ("Makefile", "zensical.toml"):
+        shutil.copy(ROOT / name, folder)
     for name in ("src", "results", "site_examples.py"):
         (folder / name).symlink_to(ROOT / name)
-    command = [Path(sys.executable).with_name("zensical"), "build", "--strict"]
+    command = ["make", "site", "-o", ".venv/installed", f"BIN={Path(sys.executable).parent}"]
     env = os.environ | {"NO_COLOR": "1"}
     built = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
