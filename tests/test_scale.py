@@ -1,6 +1,7 @@
 """What Ray is not needed for: when it pays, and what is said where it is not there."""
 
 import sys
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from foresee import predictions, scale, suggest
 from foresee.cli.app import app
 from foresee.errors import InputError
 from foresee.scale import cluster
+from foresee.scale.pools import Blocks
+from foresee.scale.work import Work, namesakes
 from foresee.seeding import generator
 from foresee.testing import random_draws
 
@@ -67,3 +70,12 @@ def test_keys_of_ties_do_not_depend_on_the_piece():
     np.testing.assert_array_equal(whole, generator(3, "ties").random(50))
     parts = [suggest.ties(3, start, 7) for start in range(0, 49, 7)]
     np.testing.assert_array_equal(np.concatenate(parts), whole[:49])
+
+
+def test_where_names_are_looked_for_nothing_else_is_read():
+    scorer, short = suggest.Scorer("bald"), suggest.Shortlist(1, 0)
+    work = Work(scorer, short, 0, "probs", "id", None, None, 1, wanted=frozenset({"a"}))
+    assert work.columns(None) == ["id"]
+    dataset = MagicMock()
+    assert list(Blocks(work, dataset, None, 0).each(MagicMock(), namesakes, tuple)) == []
+    dataset.select_columns.assert_called_once_with(["id"])

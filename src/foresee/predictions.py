@@ -487,6 +487,18 @@ def from_arrow(argument: str, source: Any, batch: Any, name: str) -> NDArray[Any
     return flat.view(kind).reshape(len(values), *shape)
 
 
+def texts(argument: str, source: Any, batch: Any, name: str) -> list[str]:
+    """A column of a pyarrow.RecordBatch as texts, which bytes are in UTF-8."""
+    values = batch.column(name).to_pylist()
+    try:
+        return [v.decode() if isinstance(v, bytes) else str(v) for v in values]
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{argument}: {source} must hold texts in {name}, got bytes that are not UTF-8, "
+            f"{error.object[:16]!r}: write their .hex() there"
+        ) from None
+
+
 def _unnested(argument: str, path: Any, values: Any) -> NDArray[Any]:
     """A column of lists of lists of numbers as an array [n t c]."""
     shape, n = [len(values)], len(values)
@@ -542,7 +554,7 @@ def _parquet_names(argument: str, path: Path, column: str) -> Iterator[str]:
     if column not in file.schema_arrow.names:
         raise _no_column(argument, path, column, file.schema_arrow.names)
     for batch in file.iter_batches(1 << 16, columns=[column]):
-        yield from map(str, batch.column(column).to_pylist())
+        yield from texts(argument, path, batch, column)
 
 
 def _no_column(argument: str, path: Path, column: str, header: Sequence[str]) -> InputError:

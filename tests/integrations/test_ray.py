@@ -224,6 +224,56 @@ def test_a_ray_dataset_in_any_blocks(files, pool, val):
         scale.suggest(whole, val, 5, ids="nobody")
 
 
+@pytest.fixture(params=["files", "dataset"])
+def source(request, tmp_path):
+    """What makes a pool of rows and names."""
+    import ray.data
+
+    def made(rows, names):
+        table = predictions.to_arrow(probs=rows, id=names)
+        parquet.write_table(table, tmp_path / "p.parquet", row_group_size=100)
+        is_file = request.param == "files"
+        return str(tmp_path) if is_file else ray.data.from_arrow(table).repartition(3)
+
+    return made
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own settings
+@pytest.mark.parametrize("options", [{"score": "mell"}, {"shortlist": 20}])
+def test_the_name_of_a_pick_is_that_of_no_other_row(source, val, options):
+    rows = random_draws(np.random.default_rng(0), 300, T, C)
+    order = np.argsort(-scores.mell(rows, val))
+
+    def ask(one, other):
+        names = [f"photo {i}" for i in range(len(rows))]
+        names[other] = names[one]
+        pool = source(rows, names)
+        return scale.suggest(pool, val, 5, ids="id", shard=100, **options).ids
+
+    ids = ask(0, 0)
+    pick = int(ids[0].removeprefix("photo "))
+    for other in {order[0], order[1], order[-1]} - {pick}:
+        with pytest.raises(InputError, match=f"'photo {pick}' is the name of 2 rows: give each"):
+            ask(pick, other)
+    # Of others it does not matter, as on one machine.
+    assert ask(order[-1], order[-2]) == ids
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own settings
+def test_names_of_bytes_are_texts_in_utf_8(source, val):
+    rows = random_draws(np.random.default_rng(0), 300, T, C)
+    names = [f"Bär {i}" for i in range(300)]
+    options = {"ids": "id", "score": "mell"}
+    expected = scale.suggest(source(rows, names), val, 5, **options).ids
+    as_bytes = [name.encode() for name in names]
+    assert scale.suggest(source(rows, as_bytes), val, 5, **options).ids == expected
+    rest = scale.suggest(source(rows, as_bytes), val, 4, exclude=expected[:1], **options)
+    assert rest.ids == expected[1:]
+    as_bytes[217] = b"\xff and more"
+    with pytest.raises(InputError, match=r"must hold texts in id, got .* b'.xff and more': write"):
+        scale.suggest(source(rows, as_bytes), val, 5, **options)
+
+
 def test_workers_predict_by_the_same_draws(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, C))
@@ -288,7 +338,7 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
         ("no row is called 'x'", str(files), {"exclude": ["x"], "ids": "name"}),
         ("share draws t", str(files), {"target": val[:, :3]}),
         ("each of 100 rows, got 99", str(files), {"read": one_less, "shard": 100}),
-        ("'cat' is the name of two rows: give", f"{tmp_path}/d.parquet", {"ids": "name"}),
+        ("'cat' is the name of 9 rows: give", f"{tmp_path}/d.parquet", {"ids": "name"}),
         ("shortlist must be at least k = 5", str(files), {"score": None, "shortlist": 4}),
         ("shortlist is for a strategy", str(files), {"shortlist": 40}),
         ("target is needed by mell", str(files), {"target": None}),

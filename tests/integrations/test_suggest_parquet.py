@@ -64,6 +64,30 @@ def test_a_column_of_lists(pool, inner):
         assert [int(row["id"]) for row in found] == [100 + int(row["index"]) for row in found]
 
 
+@pytest.mark.parametrize("kind", ["binary", "large_binary", "dictionary"])
+def test_ids_of_bytes_are_texts_in_utf_8(pool, kind):
+    names = [f"Bär {i}" for i in range(N)]
+
+    def write(ids):
+        ids = pyarrow.array(ids)
+        ids = ids.dictionary_encode() if kind == "dictionary" else ids.cast(kind)
+        table = predictions.to_arrow(probs=pool, id=ids)
+        parquet.write_table(table, "p.parquet", row_group_size=7)
+
+    write([name.encode() for name in names])
+    found = picked("p.parquet", "--ids", "id")
+    assert [row["id"] for row in found] == [names[int(row["index"])] for row in found]
+    parquet.write_table(pyarrow.table({"id": [found[0]["id"].encode()]}), "done.parquet")
+    rest = picked("p.parquet", "--ids", "id", "--exclude", "done.parquet")
+    assert found[0]["id"] not in {row["id"] for row in rest}
+    write([b"\xff and more", *(name.encode() for name in names[1:])])
+    words = ["suggest", "--pool", "p.parquet", "--target", "val.npy", "-k", "6", "--ids", "id"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    told = "--ids: p.parquet must hold texts in id, got bytes that are not UTF-8, b'\\xff and more'"
+    assert f"error: {told}: write their .hex() there" in refused.stderr
+
+
 def test_many_files_are_read_in_pieces(pool):
     for number, part in enumerate(np.split(pool, 5)):
         parquet.write_table(pyarrow.table(columns(part)), f"p-{number}.parquet")

@@ -1,5 +1,7 @@
 import base64
 import csv
+import hashlib
+import itertools
 import json
 import math
 import os
@@ -9,6 +11,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -83,7 +86,7 @@ def test_the_folder_holds_every_table_and_picture(tmp_path):
             "time.csv",
             "time.tex",
         ),
-        *("win_tie_loss.csv", "win_tie_loss.tex", "index.html"),
+        *("win_tie_loss.csv", "win_tie_loss.tex", "index.html", folder.RECORD),
         *(f"{kind}-mnist-shift.png" for kind in ("curves", "time", "balance")),
         *(f"{kind}-toy-noshift.png" for kind in ("curves", "time", "balance")),
     }
@@ -546,6 +549,75 @@ def test_a_crash_leaves_the_old_page_and_no_rubbish(tmp_path, monkeypatch):
         write(full(), tmp_path)
     assert index.read_bytes() == before
     assert not list(tmp_path.glob(".foresee-*"))
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures that take no time."""
+    monkeypatch.setattr(figures, "draw", lambda some: {kind: kind.encode() for kind in some})
+
+
+def held(out):
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+
+
+def test_what_an_earlier_report_wrote_goes_and_nothing_else(undrawn, tmp_path):
+    fresh = held(write([trial()], tmp_path / "fresh").parent)
+    out = write(full(), tmp_path / "out").parent
+    assert {"cost.csv", "cost.tex", "curves-mnist-shift.png"} <= held(out).keys()
+    own = {"notes.md": b"mine", "curves-mine.png": PIXEL, "cost.tex": b"improved"}
+    for name, content in own.items():
+        (out / name).write_bytes(content)
+    (out / "cost.csv").unlink()
+    (out / "time-mnist-shift.png").unlink()
+    (out / "time-mnist-shift.png").mkdir()
+    for _ in range(2):
+        write([trial()], out)
+        assert held(out) == fresh | own
+    assert (out / "time-mnist-shift.png").is_dir()
+
+
+def test_nothing_goes_that_is_not_recorded_or_lies_elsewhere(undrawn, tmp_path):
+    out = write(full(), tmp_path / "out").parent
+    (out / folder.RECORD).unlink()  # reports of before have none
+    before = held(out).keys()
+    write([trial()], out)
+    assert held(out).keys() == before | {folder.RECORD}
+    (out / "inner").mkdir()
+    digest = hashlib.sha256(b"").hexdigest()
+    for name in ("../a", f"{tmp_path}/b", "inner/c"):
+        (out / name).write_bytes(b"")
+        for record in (f"{digest}  {name}\n".encode(), b"\xff", f"{digest}  \0\nshort".encode()):
+            (out / folder.RECORD).write_bytes(record)
+            write([trial()], out)
+            assert (out / name).exists()
+
+
+def test_a_report_cut_short_anywhere_is_readable_and_leaves_nothing(undrawn, tmp_path, monkeypatch):
+    other, last = ([trial(experiment=replace(TOY, dataset=name))] for name in ("other", "last"))
+    pages = [write(some, tmp_path / "page").read_bytes() for some in (full(), other)]
+    fresh, replaced, whole = held(write(last, tmp_path / "fresh").parent), os.replace, False
+    for cut in itertools.count(step=3):
+        index = write(full(), tmp_path / str(cut))
+        left = list(range(cut))
+
+        def until(*paths, left=left):
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            replaced(*paths)
+
+        monkeypatch.setattr(os, "replace", until)
+        with suppress(KeyboardInterrupt):
+            write(other, index.parent)
+            whole = True
+        monkeypatch.setattr(os, "replace", replaced)
+        assert index.read_bytes() in pages
+        write(last, index.parent)
+        assert held(index.parent) == fresh
+        if whole:
+            break
+    assert cut > 15
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,19 @@ def test_every_layer_is_a_batch_of_its_own(lookahead):
     assert (picks // 4).tolist() == [0, 1] * 4
 
 
+@pytest.mark.parametrize("lookahead", [1, 2])
+def test_the_last_of_an_odd_number_may_begin_a_layer(lookahead):
+    # Two coins, each shown by two points, and what a fifth barely shows of a third.
+    bits = np.array(list(itertools.product([0, 1], repeat=3))).T
+    coins, faint = np.eye(2)[bits[:2]], (np.eye(2) + 15)[bits[2:]] / 31
+    pool = np.concatenate([np.repeat(coins, 2, axis=0), faint])
+    val = np.concatenate([np.repeat(coins, [3, 2], axis=0), faint])
+    strategy = BatchMell(shortlist=None, lookahead=lookahead)
+    picks = strategy(view(pool, val), 3, np.random.default_rng(0))
+    assert (picks // 2).tolist() == [0, 1, 0]
+    assert len(set(picks.tolist())) == 3
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_takes_any_float_type(strategy, dtype):

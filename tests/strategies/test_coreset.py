@@ -81,6 +81,33 @@ def test_picks_are_those_of_the_plain_loop(monkeypatch, kind, block):
     assert choose(Coreset(), pool, labelled, size=120).tolist() == naive(pool, labelled, 120)[0]
 
 
+@pytest.mark.parametrize(
+    ("away", "places"), [(1e6, [350]), (1e12, [350]), (1e4, range(9, 500)), (1e6, range(9, 500))]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_points_far_away_take_no_digits_from_the_others(away, places, dtype):
+    x = data("normal", n=700).astype(dtype)
+    x[places, 0] += away
+    x[0, 0] -= away
+    for size in (1, 60):
+        picks = choose(Coreset(), x[20:], x[:20], size=size)
+        assert picks.tolist() == naive(x[20:], x[:20], size)[0]
+    alone = choose(Coreset(), x, size=60)
+    assert alone[1:].tolist() == naive(x, x[alone[:1]], 59)[0]
+
+
+@pytest.mark.parametrize("kind", ["normal", "clusters", "offset", "copies"])
+def test_where_float32_suffices_nothing_is_done_twice(monkeypatch, kind):
+    calls, k_centre = [], coreset._k_centre
+    monkeypatch.setattr(coreset, "_k_centre", lambda *args: calls.append(1) or k_centre(*args))
+    x = data(kind, n=2000, d=2)
+    choose(Coreset(), x, size=300)
+    choose(Coreset(), x[20:], x[:20], size=300)
+    choose(Coreset(), x[:1], size=1)
+    choose(Coreset(), np.ones_like(x), size=9)
+    assert len(calls) == 4
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_pick_is_the_farthest_when_there_are_copies_and_no_labels(seed):
     pool = data("copies", n=800, seed=seed)

@@ -162,6 +162,7 @@ def suggest(
             picks = steps.the_best(short, take, values)
         else:
             picks = steps.picked(short, take, values, chosen, k, seed)
+        names = pool.names(ray, short, picks.positions)
         worth = most = None
         if ceiling and chosen is not None and values is not None:
             touching = _tangent(take(picks.positions), values)
@@ -169,7 +170,7 @@ def suggest(
             slopes = np.concatenate([part.rows["slopes"] for part in parts])
             worth, most = touching.worth, touching.ceiling(torch.tensor(np.sort(slopes)[-k:]))
     return Suggestion(
-        pool.names(short, picks.positions),
+        names,
         picks.positions if isinstance(pool, Files) else None,
         picks.scores,
         picks.promises,

@@ -1,6 +1,7 @@
 """Pools in shards: Parquet files, or a Ray dataset; Ray runs again what is lost."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from foresee import suggest as steps
 from foresee.errors import InputError
 from foresee.predictions import Places
 from foresee.scale import cluster
-from foresee.scale.work import Part, Piece, Work, names_of, rows_of
+from foresee.scale.work import Part, Piece, Work, names_of, namesakes, rows_of
 from foresee.suggest import Shortlist
 
 _READERS = 16  # threads that look at files
@@ -65,11 +66,11 @@ class Files:
             (done,), waiting = ray.wait(waiting)
             yield _accepted(cluster.outcome(ray, done, "a shard of the dataset"))
 
-    def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
+    def names(self, ray: Any, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
         if self.work.ids is None:
             return [self.rows.place(int(position)) for position in positions]
-        return _distinct(short, positions)
+        return _distinct(self, ray, short, positions)
 
 
 def _on_shard(
@@ -87,7 +88,7 @@ def _read(work: Work, system: Any, shard: _Shard) -> Iterator[Piece]:
             rows = rows_of(work, batch, shard.path)
             positions = np.arange(start, start + len(rows))
             keys = steps.ties(work.seed, start, len(rows))
-            yield Piece(rows, positions, keys, names_of(batch, work.ids), start)
+            yield Piece(rows, positions, keys, names_of(work, batch, shard.path), start)
             start += len(rows)
 
 
@@ -130,7 +131,9 @@ class Blocks:
         self, ray: Any, function: Callable[..., Part], extra: Callable[[], tuple[Any, ...]]
     ) -> Iterator[Part]:
         """The parts of all blocks, as they come."""
-        parts = self.dataset.map_batches(
+        whole, ids = self.dataset, self.work.ids
+        dataset = whole.select_columns([ids]) if self.work.wanted else whole
+        parts = dataset.map_batches(
             _on_block,
             batch_size=None,
             batch_format="pyarrow",
@@ -142,9 +145,9 @@ class Blocks:
         for batch in parts.iter_batches(batch_size=None, batch_format="numpy"):
             yield from map(_accepted, batch["part"])
 
-    def names(self, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
+    def names(self, ray: Any, short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
         """The names of rows on a shortlist."""
-        return _distinct(short, positions)
+        return _distinct(self, ray, short, positions)
 
 
 def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any) -> Any:
@@ -158,7 +161,7 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
         columns = work.columns(table.schema) or table.column_names
         size = sum(table[name].nbytes for name in columns if name in table.column_names)
         for batch in table.to_batches(work.rows_at_once(size // max(1, len(table)))):
-            rows, names = rows_of(work, batch, "a block"), names_of(batch, work.ids)
+            rows, names = rows_of(work, batch, "a block"), names_of(work, batch, "a block")
             positions = hash_array(np.asarray(names, object), categorize=False).view(np.int64)
             keys = steps.spread(positions.view(np.uint64), work.seed)
             yield Piece(rows, positions, keys, names, 0)
@@ -254,14 +257,19 @@ def _groups(system: Any, path: str, shard: int) -> list[tuple[list[int], int]]:
     return [*found, (which, size)] if which else found
 
 
-def _distinct(short: Shortlist, positions: NDArray[np.int64]) -> list[str]:
-    """Names of rows; those of a shortlist must differ."""
-    all_of_them, counts = np.unique(short.rows["names"], return_counts=True)
-    if counts.max() > 1:
-        name = str(all_of_them[counts.argmax()])
-        raise InputError(f"ids: {name!r} is the name of two rows: give each row its own")
+def _distinct(
+    pool: Files | Blocks, ray: Any, short: Shortlist, positions: NDArray[np.int64]
+) -> list[str]:
+    """The names of rows on a shortlist, which no other row of the pool may have."""
     of = dict(zip(short.rows["positions"].tolist(), short.rows["names"].tolist(), strict=True))
-    return [of[position] for position in positions.tolist()]
+    names = [of[position] for position in positions.tolist()]
+    work = replace(pool.work, wanted=frozenset(names), posterior=None)
+    parts = replace(pool, work=work, gpus=0).each(ray, namesakes, tuple)
+    met = Counter(name for part in parts for name in part.rows["names"].tolist())
+    for name, rows in met.most_common(1):
+        if rows > 1:
+            raise InputError(f"ids: {name!r} is the name of {rows} rows: give each row its own")
+    return names
 
 
 def _attempt(function: Callable[..., Part], work: Work, *arguments: Any) -> Part | InputError:

@@ -29,6 +29,7 @@ class Work:
     read: Callable[[Any], Any] | None
     cpus: int
     exclude: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
+    wanted: frozenset[str] = frozenset()  # names; where some are looked for, rows are not read
 
     def rows_at_once(self, row_bytes: int) -> int:
         """How many rows to read and score in one piece, where to read one takes so many bytes."""
@@ -39,6 +40,8 @@ class Work:
 
     def columns(self, schema: Any) -> list[str] | None:
         """The columns to read; None: all, as only ``read`` knows which it looks at."""
+        if self.wanted:
+            return [str(self.ids)]
         if self.read is not None:
             return None
         return [self.field(schema), *([self.ids] if self.ids else [])]
@@ -109,6 +112,13 @@ def steepest(work: Work, pieces: Iterator[Piece], touching: Tangent, k: int) -> 
     return Part({"slopes": largest}, set(), seen)
 
 
+def namesakes(work: Work, pieces: Iterator[Piece]) -> Part:
+    """The names of a shard that are wanted, each as often as it is there."""
+    parts: Iterator[Any] = (piece.names for piece in pieces)
+    found = [name for names in parts for name in names.tolist() if name in work.wanted]
+    return Part({"names": np.array(found, str)}, set(), 0)
+
+
 def _left(work: Work, piece: Piece) -> NDArray[np.bool_]:
     """Which rows are not excluded."""
     if len(work.exclude) == 0:
@@ -119,6 +129,8 @@ def _left(work: Work, piece: Piece) -> NDArray[np.bool_]:
 
 def rows_of(work: Work, batch: Any, source: Any) -> NDArray[Any]:
     """Predictions [n t c] for a pyarrow.RecordBatch."""
+    if work.wanted:
+        return np.empty((batch.num_rows, 0))
     if work.read is None:
         rows: Any = predictions.from_arrow("dataset", source, batch, work.field(batch.schema))
     else:
@@ -138,12 +150,12 @@ def rows_of(work: Work, batch: Any, source: Any) -> NDArray[Any]:
     return rows
 
 
-def names_of(batch: Any, column: str | None) -> NDArray[Any] | None:
-    """The names in a column of a pyarrow.RecordBatch [n]."""
-    if column is None:
+def names_of(work: Work, batch: Any, source: Any) -> NDArray[Any] | None:
+    """The names of the rows of a pyarrow.RecordBatch [n]."""
+    if work.ids is None:
         return None
-    if column not in batch.schema.names:
+    if work.ids not in batch.schema.names:
         raise InputError(
-            f"dataset has no column {column!r} but {', '.join(batch.schema.names)}: pass ids="
+            f"dataset has no column {work.ids!r} but {', '.join(batch.schema.names)}: pass ids="
         )
-    return np.array(batch.column(column).to_pylist(), dtype=str)
+    return np.array(predictions.texts("dataset", source, batch, work.ids), dtype=str)

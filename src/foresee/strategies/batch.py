@@ -271,9 +271,10 @@ def _pairs(
         for i in pair:
             beliefs = after(beliefs, pool[i], samples, rng)
     if len(picks) < size:
-        alone = gain(beliefs)
-        alone[picks] = -1
-        picks.append(int(alone.argmax()))
+        alone, anew = gain(beliefs), gain(prior(pool))
+        enough = _EXHAUSTED * anew.max()
+        alone[picks] = anew[picks] = -1
+        picks.append(int((alone if alone.max() >= enough else anew).argmax()))
     return picks
 
 

@@ -8,6 +8,9 @@ Distances to the nearest centre only fall, so old ones are upper bounds: while t
 a block, whose distances are up to date, beats the bounds of all points outside, it is the farthest
 of all. The others catch up with many centres at once, in one matrix product. Points may lie on a
 GPU: the host sees blocks alone, and waits for them once for many picks.
+
+Distances come from products in float32; where these leave no digits of them, as beside a point a
+million times farther away than others, all picks are made once more in float64.
 """
 
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from torch import Tensor
 
 from foresee.kernels import tiled
 from foresee.strategies.candidates import check_request, matrix
-from foresee.strategies.kmeanspp import approach
+from foresee.strategies.kmeanspp import RESOLUTION, approach
 from foresee.types import View
 
 # Points with the largest bounds, among which the next picks are made.
@@ -45,21 +48,38 @@ class Coreset:
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
-        n = len(view.pool)
-        order = rng.permutation(n)  # among equals the first wins: let chance say which is first
+        order = rng.permutation(len(view.pool))  # of equals the first wins: chance says which it is
         embed = view.posterior.embed
-        points = matrix("posterior.embed(pool)", embed, view.pool)[order]
-        # ‖x‖² + ‖y‖² − 2 xy cancels less around the mean.
-        mean = points.mean(0)
-        points = points.sub_(mean).float()
-        far = points.new_full((n,), torch.inf)
-        picks, centres = [0], points[:1]  # without any centre, the first is as far as all
+        rows = matrix("posterior.embed(pool)", embed, view.pool)
+        known = rows[:0]
         if view.labelled is not None and len(view.labelled):
-            labelled = matrix("posterior.embed(labelled)", embed, view.labelled).to(mean.device)
-            picks, centres = [], (labelled - mean).float()
+            known = matrix("posterior.embed(labelled)", embed, view.labelled).to(rows.device)
         with tiled.full_precision():
-            _add_centres(far, points, centres)
-            return order[_farthest_first(points, far, size, picks)]
+            points = rows[order]
+            # ‖x‖² + ‖y‖² − 2 xy cancels less around the mean.
+            mean = points.mean(0)
+            points = points.sub_(mean).float()
+            picks, resolved = _k_centre(points, (known - mean).float(), size)
+            if not resolved:
+                points = rows[order].double()
+                middle = points[:BLOCK].median(0).values  # which no outlier takes along
+                picks, _ = _k_centre(points.sub_(middle), known - middle, size)
+        return order[picks]
+
+
+def _k_centre(
+    points: Float[Tensor, "n d"], known: Float[Tensor, "k d"], size: int
+) -> tuple[NDArray[np.int64], bool]:
+    """Positions [size], and whether float32 can tell the last, and so all, from other centres."""
+    far = points.new_full((len(points),), torch.inf)
+    # Without any centre, the first is as far as all.
+    picks, centres = ([], known) if len(known) else ([0], points[:1])
+    _add_centres(far, points, centres)
+    found = _farthest_first(points, far, size, picks)
+    centres = torch.cat([known, points[found]])
+    longest = torch.linalg.vector_norm(centres, dim=1).amax()
+    nearest = _squared(centres[-1:], centres[:-1])
+    return found, bool((nearest >= RESOLUTION * longest**2).all())
 
 
 def _add_centres(

@@ -1,6 +1,8 @@
 """The report as a folder: a page, and beside it every table and picture by itself."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,8 @@ from foresee.lab.report.rivals import rivals
 from foresee.lab.report.study import Study, methods, studies
 from foresee.lab.report.tables import tex_files
 
+# What a report wrote, as sha256sum has it: the next one there removes that, and nothing else.
+RECORD = ".report.sha256"
 _SHARE = 32 << 20  # bytes of trials, and studies to draw, that a process of its own is worth
 _STUDIES = 4
 
@@ -48,7 +52,8 @@ def write(
 ) -> Path:
     """Write index.html, tables (.csv, .tex) and pictures (.png) into a folder.
 
-    Every file is whole whenever it is read.
+    Every file is whole whenever it is read. What an earlier report wrote there and this one does
+    not is removed at the end, unless somebody has changed it since.
 
     Args:
         found: what the report is about, from `read` or `studies`.
@@ -75,14 +80,42 @@ def write(
     tallies = rivals(found)
     texts = {**csv_files(found, tallies), **tex_files(found, names, tallies)}
     texts["index.html"] = page.html(found, colours, tallies, left_out)
+    contents = dict[str, bytes]()
     for done, (study, pictures) in enumerate(zip(found, drawn, strict=True), start=1):
-        for kind, image in pictures.items():
-            files.write(out / f"{kind}-{study.name}.png", image)
+        contents |= {f"{kind}-{study.name}.png": image for kind, image in pictures.items()}
         if advance:
             advance(done, len(found))
     for name, text in texts.items():
-        files.write(out / name, text.encode(errors="replace"))  # half a character has no bytes
+        contents[name] = text.encode(errors="replace")  # half a character has no bytes
+    before, now = _recorded(out), {(_digest(some), name) for name, some in contents.items()}
+    _record(out, before | now)  # for the next, if this one is killed
+    for name, content in contents.items():
+        files.write(out / name, content)
+    for digest, name in before:
+        with suppress(OSError, ValueError):  # it is gone, or no file
+            if name not in contents and _digest((out / name).read_bytes()) == digest:
+                (out / name).unlink()
+    _record(out, now)
     return out / "index.html"
+
+
+def _recorded(out: Path) -> set[tuple[str, str]]:
+    """Digests and names of what earlier reports wrote, if one has said so."""
+    try:
+        lines = (out / RECORD).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return set()
+    found = {(line[:64], line[66:]) for line in lines}
+    return {(digest, name) for digest, name in found if Path(name).name == name}
+
+
+def _record(out: Path, written: Set[tuple[str, str]]) -> None:
+    lines = [f"{digest}  {name}\n" for digest, name in sorted(written)]
+    files.write(out / RECORD, "".join(lines).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _size(path: Path) -> int:
