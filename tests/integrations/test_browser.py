@@ -153,6 +153,7 @@ def tap(page):
     """Give the shown digit its label by a finger."""
     name = page.inner_text("#caption span")
     digit = re.search(r"-(\d)\.", name).group(1)
+    page.wait_for_timeout(350)  # or the same digit twice would be a double tap
     page.locator(".class").nth(int(digit)).tap()
     wait_for_next(page, name)
     return name, digit, "Ann"

@@ -325,6 +325,40 @@ def test_files_of_the_same_names_are_other_files(folder, tmp_path):
     assert len(looks) == 4
 
 
+@pytest.mark.parametrize(
+    ("begun", "taken_up", "known", "where", "remedy"),
+    [
+        ({}, {"pool": "camera"}, "00.png", "the pool camera", "and no --target"),
+        ({}, {"pool": "camera", "target": "photos"}, "00.png", "the pool camera", "and no"),
+        ({"target": "camera"}, {}, "target/1.png", "the pool photos", "and its --target"),
+        ({"target": "camera"}, {"target": "photos"}, "target/1.png", "--target photos", "and its"),
+        ({"holdout": 0.1}, {"target": "camera"}, "03.png", "--target camera", "and no --target"),
+    ],
+)
+def test_a_record_of_other_items_is_told_by_the_options(
+    folder, tmp_path, monkeypatch, begun, taken_up, known, where, remedy
+):
+    monkeypatch.chdir(tmp_path)
+    Path("camera").mkdir()
+    shutil.copy(folder / "01.png", "camera/1.png")
+    book = Book(Items(Spec(**{"pool": "photos", **begun})), Path("labels.csv"))
+    if known == "00.png":
+        book.tell_ids([known], ["cat"], who="ann", key=None)
+    else:
+        book.hold([known])
+    book.close()
+    with pytest.raises(InputError) as error:
+        Book(Items(Spec(**{"pool": "photos", **taken_up})), Path("labels.csv"))
+    said = str(error.value)
+    assert (
+        f"labels.csv.state knows {known!r}, which is not in {where}: choose another --out" in said
+    )
+    assert "pass the pool (and --ids of a table) that it was begun with" in said
+    assert remedy in said
+    with pytest.raises(InputError, match="was begun with seed"):
+        Book(Items(Spec(**{"pool": "photos", **begun, "seed": 1})), Path("labels.csv"))
+
+
 def test_an_image_stays_one_when_its_folder_vanishes(site, folder):
     folder.rename(folder.with_name("moved"))
     ann = site.person()

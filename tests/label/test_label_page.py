@@ -7,6 +7,7 @@ import pytest
 import uvicorn
 from visitors import TOKEN
 
+from foresee import SKIP, UNSURE
 from foresee.label.serve import listening
 from foresee.label.server import application
 
@@ -94,3 +95,135 @@ def test_an_answer_that_breaks_off_is_asked_for_again(page, site):
     assert page.inner_text("#caption span") != name
     assert len(sent) == 3
     assert len(set(sent)) == 1
+
+
+# Clicks on buttons, each so many milliseconds after what follows the one before can be seen.
+CLICKS = """async ([follows, ...clicks]) => {
+  const place = document.querySelector(follows);
+  let seen;
+  for (const [button, wait] of clicks) {
+    await seen;
+    await new Promise((done) => setTimeout(done, wait));
+    seen = new Promise((done) => {
+      new MutationObserver(() => place.textContent && done()).observe(place, {childList: true});
+      setTimeout(done, 5000);
+    });
+    document.querySelector(button).click();
+  }
+}"""
+EARLY = "#status:has-text('does not count')"
+
+
+def answers(site):
+    return [answer for given in site.book.desk.state.given.values() for answer, _ in given]
+
+
+@pytest.mark.parametrize(
+    ("selector", "answer"), [(".class", "cat"), ("#skip", SKIP), ("#unsure", UNSURE)]
+)
+def test_a_slow_double_click_answers_once(page, site, selector, answer):
+    page.evaluate(CLICKS, ["#caption", [selector, 0], [selector, 50]])
+    page.wait_for_selector(EARLY)
+    assert answers(site) == [answer]
+
+
+def test_a_slow_double_click_in_the_grid_answers_once(page, site):
+    page.keyboard.press("g")
+    page.click(".tile")  # one has the focus afterwards, as where buttons take none by a click
+    page.evaluate(CLICKS, ["#status", [".class", 400], [".class", 50]])
+    page.wait_for_selector(EARLY)
+    assert answers(site) == ["cat"]
+
+
+def test_quick_clicks_that_follow_what_is_seen_all_count(page, site):
+    alike = [[".class", 320]] * 3
+    page.evaluate(CLICKS, ["#caption", ["#skip", 0], [".class", 0], *alike])
+    page.wait_for_selector("#count:has-text('4 of')")
+    assert answers(site) == [SKIP, *["cat"] * 4]
+
+
+@pytest.fixture
+def late(page):
+    """Images that are asked for wait here for the test."""
+    found = []
+    page.route("**/image/**", lambda route: found.append(route))
+    page.reload()
+    page.wait_for_selector(".class")
+    return found
+
+
+def arrive(page, late):
+    for route in late:
+        route.continue_()
+    page.unroute("**/image/**")
+
+
+def test_what_cannot_be_seen_is_not_answered(page, site, late):
+    page.keyboard.press("1")
+    page.wait_for_selector(EARLY)
+    page.wait_for_selector("text=Loading …")
+    page.click(".class")
+    assert page.locator("#shown img[hidden]").count() == 1
+    arrive(page, late)
+    page.wait_for_selector("#shown img")
+    assert not page.is_visible("text=Loading …")
+    assert answers(site) == []
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert answers(site) == ["cat"]
+
+
+def test_what_takes_long_is_skipped_and_undone(page, site, late):
+    page.keyboard.press("s")
+    page.wait_for_selector(EARLY)  # it does not take long yet
+    page.wait_for_selector("text=Loading …")
+    page.keyboard.press("s")
+    page.wait_for_selector("#status:has-text('skip')")
+    page.keyboard.press("s")
+    page.wait_for_selector(EARLY)
+    assert answers(site) == [SKIP]
+    page.keyboard.press("z")
+    page.wait_for_selector("#status:has-text('Undone')")
+    assert answers(site) == []
+    arrive(page, late)  # what is not shown any more, too
+    page.wait_for_selector("#shown img")
+    page.wait_for_load_state("networkidle")
+    assert page.locator("#caption span").count() == 1
+
+
+def test_what_is_broken_is_answered(page, site, late):
+    page.wait_for_selector("text=Loading …")
+    for route in late:
+        route.abort()
+    page.wait_for_selector("text=This file is broken")
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert answers(site) == ["cat"]
+
+
+@pytest.mark.parametrize(
+    "shown", [{"kind": "text", "text": "good"}, {"kind": "row", "fields": [["a", "1"]]}]
+)
+def test_texts_and_rows_are_answered_at_once(page, site, monkeypatch, shown):
+    monkeypatch.setattr(site.book.items, "show", lambda i: {"item": i, "name": str(i), **shown})
+    page.reload()
+    page.wait_for_selector("#caption span")
+    assert page.is_visible("#shown :text('good'), #shown :text('1')")
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert answers(site) == ["cat"]
+
+
+def test_what_cannot_be_seen_in_the_grid_is_not_answered(page, site, late):
+    page.keyboard.press("g")
+    page.click(".tile")
+    page.keyboard.press("1")
+    page.wait_for_selector(EARLY)
+    arrive(page, late)
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.tile img')].every((each) => each.complete)"
+    )
+    assert answers(site) == []
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert answers(site) == ["cat"]

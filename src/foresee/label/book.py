@@ -52,7 +52,11 @@ class Book:
                 f"{out} is there, and the record {state} that it comes from is not: choose another "
                 f"--out, and pass --import {out} to take its labels over"
             )
-        self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
+        try:
+            self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
+        except InputError:
+            _check_known(items, state)
+            raise
         # The CSV's size and time when it was left as the record says; None while it is not.
         self._left: tuple[int, ...] | None = None
         try:
@@ -267,6 +271,23 @@ class Book:
         self._left = None
         files.write(self.out, text(folded(self.desk.events)))
         self._left = self._stamp()
+
+
+def _check_known(items: Items, state: Path) -> None:
+    """Say it in the page's own options, where a record is of other items than these."""
+    header, lines = record.read(state)
+    _, found = record.folded(state, lines)
+    for name in (*found.given, *found.out):
+        side, where = items.pool, f"the pool {items.spec.pool}"
+        if items.target is not None and name in found.held:
+            side, where = items.target, f"--target {items.spec.target}"
+        if name not in side.places:
+            its = "its" if header.get("target") else "no"
+            raise InputError(
+                f"{state} knows {name!r}, which is not in {where}: choose another --out for other "
+                "items; to go on with its own, pass the pool (and --ids of a table) that it was "
+                f"begun with, and {its} --target"
+            )
 
 
 _TOLD = ("tell", "untell")

@@ -3,6 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const SINGLE = 6, MANY = 24;
+const GLANCE = 300, PATIENCE = 500; // milliseconds
 const tab = (sessionStorage.tab ??= key());
 
 const state = {
@@ -12,6 +13,7 @@ const state = {
   back: 0, // how far one looks back
   grid: false,
   chosen: new Set(), // numbers selected in the grid
+  seen: 0, // since when what is shown can be seen
   busy: false,
   done: false, // whether nothing is left to ask
   asking: false, // whether items are on their way
@@ -116,11 +118,29 @@ function answered() {
   return shown() ? [shown()] : [];
 }
 
-function answer(fields) {
+// Nobody answers what cannot be seen; what says that it takes long may be skipped.
+function loads(items, label) {
+  if (state.grid) {
+    return items.some(({ item }) => $("grid").querySelector(`[data-item="${item}"] img`)?.complete === false);
+  }
+  const wait = $("shown").querySelector(".loading");
+  return wait && (label !== undefined || wait.hidden);
+}
+
+// The rest of a double click: the same button, sooner than anybody sees and decides. The browser's
+// own count of clicks would go on while somebody quickly gives many items the same label.
+function again(label, click) {
+  return label === state.past.at(-1)?.label && click?.timeStamp - state.seen < GLANCE;
+}
+
+function answer(fields, click) {
   const items = answered();
   if (!items.length) {
     if (state.grid) say("Select some first: click them, or use the arrows and space.");
     return undefined;
+  }
+  if (loads(items, fields.label) || again(fields.label ?? fields.answer, click)) {
+    return say("That does not count: it came before the item could be seen.");
   }
   return act(async () => {
     const numbers = items.map((item) => item.item), together = key();
@@ -218,13 +238,32 @@ function drawItem() {
   const now = item ? `${item.item} ${state.back} ${item.label ?? ""}` : "";
   if (now !== drawn) {
     drawn = now;
-    $("shown").replaceChildren(...(item ? [picture(item, "full")] : []));
-    $("caption").replaceChildren(...(item ? [make("span", { textContent: item.name })] : []));
-    if (item && state.back) {
-      $("caption").append(make("strong", { textContent: ` you said ${item.label}: press another key to change it` }));
-    }
+    $("shown").replaceChildren();
+    $("caption").replaceChildren();
+    if (item) drawLoading(item);
   }
   drawWhy(item);
+}
+
+function drawLoading(item) {
+  const content = picture(item, "full");
+  const wait = make("p", { className: "loading", role: "status", textContent: "Loading …", hidden: true });
+  const see = () => {
+    if (!wait.isConnected) return;
+    wait.remove();
+    content.hidden = false;
+    state.seen = performance.now();
+    $("caption").append(make("span", { textContent: item.name }));
+    if (state.back) {
+      $("caption").append(make("strong", { textContent: ` you said ${item.label}: press another key to change it` }));
+    }
+  };
+  $("shown").append(wait, content);
+  if (content.complete ?? true) return see();
+  content.hidden = true;
+  content.addEventListener("load", see);
+  content.addEventListener("error", see);
+  setTimeout(() => { wait.hidden = false; }, PATIENCE);
 }
 
 function drawWhy(item) {
@@ -263,6 +302,7 @@ function drawGrid() {
     tile.getAttribute("aria-pressed") === String(state.chosen.has(Number(tile.dataset.item))))) return;
   $("grid").dataset.same = same;
   $("grid").replaceChildren(...found);
+  state.seen = performance.now();
   (found.find((tile) => tile.dataset.item === focus) ?? found[0])?.focus();
 }
 
@@ -280,7 +320,7 @@ function drawClasses() {
   $("classes").replaceChildren(...names.map((name, i) => {
     const button = make("button", { type: "button", className: "class" },
       ...(i < 9 ? [make("kbd", { textContent: String(i + 1) })] : []), make("span", { textContent: name }));
-    button.addEventListener("click", () => answer({ label: name }));
+    button.addEventListener("click", (click) => answer({ label: name }, click));
     return button;
   }));
 }
@@ -349,9 +389,7 @@ function promised(live) {
     + `all that remain by ${least(Math.max(all, gain))}.${stop}`;
 }
 
-let saying = "";
 function say(words, bad = false) {
-  saying = words;
   $("status").textContent = words;
   $("status").classList.toggle("bad", bad);
 }
@@ -376,8 +414,8 @@ function moveInGrid(step) {
 
 const KEYS = {
   z: undo,
-  s: () => answer({ answer: "skip" }),
-  u: () => answer({ answer: "unsure" }),
+  s: (click) => answer({ answer: "skip" }, click),
+  u: (click) => answer({ answer: "unsure" }, click),
   g: toggle,
   n: () => $("new").focus(),
   a: () => state.grid && select(true),
