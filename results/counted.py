@@ -92,9 +92,9 @@ def counted(study: Study, sound: bool = False) -> Counted:
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
-    """Methods as they stand in `METHODS`, the default first."""
+    """Methods as they stand in `METHODS`, the default first, others by name at the end."""
     known = ["Default", *METHODS]
-    return sorted(set(methods), key=lambda m: known.index(m) if m in known else len(known))
+    return sorted(set(methods), key=lambda m: (known.index(m) if m in known else len(known), m))
 
 
 def studies(here: Path, part: str) -> list[Study]:

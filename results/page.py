@@ -328,6 +328,27 @@ def time_table(here: Path, parts: Sequence[str]) -> str:
     return markdown(["seconds a round", *(one.title for one in columns)], [*rows, median, trained])
 
 
+def subset_table(here: Path, parts: Sequence[str]) -> str:
+    """Scores on a random subset of the pool, on the whole pool, and the difference."""
+    columns = found(here, parts)
+    head, rows = [""], [[method] for method in ("MELL", "BALD", "Entropy_MC", "Entropy")]
+    for one in columns:
+        means, setup = one.means(), one.study.experiment
+        head += [f"{one.title}: of {setup.candidates}", f"of {setup.n_pool}", "difference"]
+        for row in rows:
+            some, whole = f"{row[0]}_subset", row[0]
+            if some not in means:
+                some, whole = row[0], f"{row[0]}_whole"
+            told = (words.plus_minus(*means[m]) + one.marks(m) for m in (some, whole))
+            row += [*told, _told(gaps(one, some)[whole])]
+    random = (
+        cell for one in columns for cell in (words.plus_minus(*one.means()["Random"]), "", "")
+    )
+    if not columns:
+        return NOTHING
+    return markdown(head, [*rows, ["Random", *random], *_footing(columns, width=3)])
+
+
 def budget_table(here: Path, parts: Sequence[str]) -> str:
     """How many networks left their plateau at which budget."""
     rows = []
@@ -398,6 +419,7 @@ TABLES: dict[str, Callable[[Path, Sequence[str]], str]] = {
     "rivals": rivals_table,
     "bought": bought_table,
     "time": time_table,
+    "subset": subset_table,
     "budget": budget_table,
     "longer": longer_table,
     "status": status_table,
@@ -464,8 +486,9 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
         axes.set_xlabel("labels")
     figure.axes[0].set_ylabel("test accuracy, %")
     lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-    names = 3, 6, 8  # in a row below so many panels
-    figure.legend(
-        lines.values(), lines, loc="outside lower center", ncols=names[across - 1], frameon=False
-    )
+    most = (3, 6, 8)[
+        across - 1
+    ]  # names in a row, but for long ones, of which an inch has 12 letters
+    some = min(most, int(4.2 * across / (0.4 + 0.08 * max(map(len, methods)))))
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=some, frameon=False)
     figure.savefig(path)

@@ -353,6 +353,26 @@ def test_what_is_read_of_the_papers_network():
     assert round(theirs["Random"].mean - theirs["Entropy_MC"].mean, 1) == 3.8
 
 
+def test_what_is_read_of_subsets():
+    noshift, shift = counted.found(HERE, ["mnist-slim-subset"])
+    some = ("MELL", "BALD_subset", "Entropy_subset", "Entropy_MC_subset")
+    every = ("MELL_whole", "BALD", "Entropy", "Entropy_MC")
+    of_some, of_every = (counted.gaps(shift, name) for name in ("MELL", "MELL_whole"))
+    assert [round(of_some[m].mean, 1) for m in some[1:]] == [0.1, 2.3, 2.7]
+    assert round(of_every["BALD"].mean, 1) == -0.2
+    assert round(of_some["BALD"].mean, 1) == 8.3
+    random = counted.gaps(shift, "Random")
+    assert min(random[m].mean for m in every) > 6
+    assert [round(random[m].mean, 1) for m in ("Entropy_MC_subset", "Entropy_MC")] == [1.2, 7.7]
+    for one, least, most in (noshift, 0.35, 0.75), (shift, 6, 9):
+        lower = [
+            one.means()[a].mean - one.means()[b].mean for a, b in zip(some, every, strict=True)
+        ]
+        assert least < min(lower) <= max(lower) < most
+    level = [noshift.means()[m].mean for m in some]
+    assert max(level) - min(level) < 0.3
+
+
 def noise_bought(part):
     """Per cent of labels that are of scrambled images, by method: least and most of settings."""
     shares = {}
@@ -528,6 +548,22 @@ def test_the_papers_figures_stand_beside_ours(shown):
     assert cells(rivals, "against BADGE") == ["0/7/2", "0/1/0", "0/1/0"]
     assert cells(rivals, "against BALD") == ["4/10/0", "–", "–"]
     assert page.spearman({"a": Auc(1, 0)}, {"a": Auc(1, 0)}) == "–"
+
+
+def test_a_score_of_a_subset_stands_beside_that_of_the_pool(shown):
+    heights = {"MELL": 95.0, "MELL_whole": 90.0, "Random": 80.0}
+    heights |= {"BALD": 88.0, "BALD_subset": 94.0, "Entropy_MC": 87.0, "Entropy_MC_subset": 86.0}
+    heights |= {"Entropy": 85.0, "Entropy_subset": 85.5}
+    shown(*(level(m, s, h + s * (m == "MELL")) for m, h in heights.items() for s in range(3)))
+    table = page.subset_table(HERE, [])
+    assert table.startswith("|  | MNIST, no shift: of 800 | of 44800 | difference |")
+    assert cells(table, "MELL") == ["96.00 ± 1.00", "90.00 ± 0.00", "**+6.00 (+3.52 to +8.48)**"]
+    assert [cells(table, m)[2][:7] for m in ("BALD", "Entropy_MC", "Entropy")] == [
+        "**+6.00",
+        "**−1.00",
+        "**+0.50",
+    ]
+    assert cells(table, "Random") == ["80.00 ± 0.00", "", ""]
 
 
 def test_no_table_is_silent_about_a_network_that_never_left_its_plateau(shown):
