@@ -43,6 +43,7 @@ class TopK:
     Args:
         score: maps draws of the pool [n t c] and of the targets [m t c] to scores [n].
         candidates: size of a random subset of the pool to choose from (J in the paper); None: all.
+            The highest scores of a large pool are alike; docs/methods.md says how many did well.
         targets: size of a random subset of the validation set (L); None: all, 0: none, for scores
             that look at no target.
         point: score the point predictions [n c] in place of draws; the score takes these alone.
