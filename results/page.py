@@ -84,6 +84,11 @@ def _parted(one: Counted) -> str:
     return f"{len(one.study.parted)} of {len(one.study.seeds)}"
 
 
+def _network(one: Counted) -> str:
+    setup = one.study.experiment
+    return f"{setup.network}, {words.part(setup.budget)}"
+
+
 def _fit(one: Counted) -> str:
     return words.ABSENT if one.fit is None else f"{100 * one.fit:.0f} %"
 
@@ -106,11 +111,10 @@ def glance_table(here: Path, parts: Sequence[str]) -> str:
         tests = gaps(one)
         if not tests.keys() >= set(rivals):
             continue
-        setup, seeds = one.study.experiment, [tests[rival].seeds for rival in rivals]
-        network = f"{setup.network}, {words.part(setup.budget)}"
+        seeds = [tests[rival].seeds for rival in rivals]
         cells = (_told(tests[rival]) + one.marks(rival) for rival in rivals)
         title = one.title + one.marks("Default")
-        rows.append([title, network, _fit(one), words.span(seeds), *cells])
+        rows.append([title, _network(one), _fit(one), words.span(seeds), *cells])
     head = ["", "network, part of the iterations", "train accuracy at the end", "seeds"]
     return f"{markdown([*head, *(f'less {rival}' for rival in rivals)], rows)}\n\n{LEGEND}"
 
@@ -251,10 +255,9 @@ def beside_table(here: Path, parts: Sequence[str]) -> str:
             continue
         far = sorted((means[m].mean - theirs[m].mean, m) for m in theirs)
         ends = (f"{signed(less)} ({method})" for less, method in (far[-1], far[0]))
-        setup, seeds = one.study.experiment, [len(one.areas[m]) for m in theirs]
-        network = f"{setup.network}, {words.part(setup.budget)}"
+        seeds = [len(one.areas[m]) for m in theirs]
         told = [words.span(seeds), *ends, spearman(means, theirs), _trained(one)]
-        rows.append([one.title, network, *told])
+        rows.append([one.title, _network(one), *told])
     head = ["", "network, part of the iterations", "seeds", "highest", "lowest"]
     return markdown([*head, "order, Spearman’s ρ", "trained"], rows) if rows else NOTHING
 
@@ -331,7 +334,10 @@ def time_table(here: Path, parts: Sequence[str]) -> str:
 def subset_table(here: Path, parts: Sequence[str]) -> str:
     """Scores on a random subset of the pool, on the whole pool, and the difference."""
     columns = found(here, parts)
+    if not columns:
+        return NOTHING
     head, rows = [""], [[method] for method in ("MELL", "BALD", "Entropy_MC", "Entropy")]
+    random = ["Random"]
     for one in columns:
         means, setup = one.means(), one.study.experiment
         head += [f"{one.title}: of {setup.candidates}", f"of {setup.n_pool}", "difference"]
@@ -341,12 +347,8 @@ def subset_table(here: Path, parts: Sequence[str]) -> str:
                 some, whole = row[0], f"{row[0]}_whole"
             told = (words.plus_minus(*means[m]) + one.marks(m) for m in (some, whole))
             row += [*told, _told(gaps(one, some)[whole])]
-    random = (
-        cell for one in columns for cell in (words.plus_minus(*one.means()["Random"]), "", "")
-    )
-    if not columns:
-        return NOTHING
-    return markdown(head, [*rows, ["Random", *random], *_footing(columns, width=3)])
+        random += [words.plus_minus(*means["Random"]) + one.marks("Random"), "", ""]
+    return markdown(head, [*rows, random, *_footing(columns, width=3)])
 
 
 def budget_table(here: Path, parts: Sequence[str]) -> str:
@@ -486,9 +488,7 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
         axes.set_xlabel("labels")
     figure.axes[0].set_ylabel("test accuracy, %")
     lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-    most = (3, 6, 8)[
-        across - 1
-    ]  # names in a row, but for long ones, of which an inch has 12 letters
-    some = min(most, int(4.2 * across / (0.4 + 0.08 * max(map(len, methods)))))
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=some, frameon=False)
+    inches = 0.4 + 0.08 * max(map(len, methods))  # of the longest name
+    names = min((3, 6, 8)[across - 1], int(4.2 * across / inches))  # in a row
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=names, frameon=False)
     figure.savefig(path)

@@ -344,7 +344,8 @@ def test_what_is_read_of_the_papers_network():
     assert [round(one["Entropy_MC"].mean, 1) for one in random] == [7.3, 6.9]
     assert [round(counted.gaps(one)["BADGE"].mean, 1) for one in slim] == [1.0, 1.0]
     ours, theirs = shift.means(), counted.in_paper(shift)
-    assert min(ours, key=lambda method: ours[method].mean) == "Entropy_MC"
+    by_mean, in_theirs = (sorted(theirs, key=lambda m: f[m].mean) for f in (ours, theirs))
+    assert by_mean == ["Entropy_MC", *(m for m in in_theirs if m != "Entropy_MC")]
     below = {method: round(theirs[method].mean - ours[method].mean) for method in theirs}
     assert (below.pop("Entropy_MC"), below.pop("Coreset")) == (11, 10)
     assert (min(below.values()), max(below.values())) == (3, 6)
@@ -364,11 +365,11 @@ def test_what_is_read_of_subsets():
     random = counted.gaps(shift, "Random")
     assert min(random[m].mean for m in every) > 6
     assert [round(random[m].mean, 1) for m in ("Entropy_MC_subset", "Entropy_MC")] == [1.2, 7.7]
-    for one, least, most in (noshift, 0.35, 0.75), (shift, 6, 9):
+    for one, least, most in (noshift, 0.4, 0.7), (shift, 6.4, 8.5):
         lower = [
             one.means()[a].mean - one.means()[b].mean for a, b in zip(some, every, strict=True)
         ]
-        assert least < min(lower) <= max(lower) < most
+        assert (round(min(lower), 1), round(max(lower), 1)) == (least, most)
     level = [noshift.means()[m].mean for m in some]
     assert max(level) - min(level) < 0.3
 
