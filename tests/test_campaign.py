@@ -551,6 +551,11 @@ def test_the_papers_figures_stand_beside_ours(shown):
     assert page.spearman({"a": Auc(1, 0)}, {"a": Auc(1, 0)}) == "–"
 
 
+def test_what_is_not_finished_does_not_stand_beside_the_paper(shown):
+    shown(*(level(m, s, 90.0, 8) for m in ("MELL", "BADGE", "Random") for s in range(2)))
+    assert page.paper_table(HERE, []) == page.beside_table(HERE, []) == page.NOTHING
+
+
 def test_a_score_of_a_subset_stands_beside_that_of_the_pool(shown):
     heights = {"MELL": 95.0, "MELL_whole": 90.0, "Random": 80.0}
     heights |= {"BALD": 88.0, "BALD_subset": 94.0, "Entropy_MC": 87.0, "Entropy_MC_subset": 86.0}
