@@ -63,7 +63,9 @@ def budget(names: Sequence[str], runs: Path, place: runner.Place) -> None:
     for name in names:
         first = PARTS[name][0].experiments[0]
         print(name)
-        search([at(first, part) for part in LADDER], place, runs / name / "budget.json")
+        found = search([at(first, part) for part in LADDER], place, runs / name / "budget.json")
+        if found != first.budget:
+            raise SystemExit(f"plans.py has {first.budget} for it: change BUDGETS before it is run")
 
 
 def _end_with_parent() -> None:

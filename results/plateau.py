@@ -23,8 +23,8 @@ from foresee.training import Training, fit_all
 SEEDS, ENOUGH = 16, 15
 
 
-def search(ladder: Sequence[Experiment], place: runner.Place, kept: Path) -> None:
-    """Go up a ladder of experiments that differ in their budget until one is enough.
+def search(ladder: Sequence[Experiment], place: runner.Place, kept: Path) -> float | None:
+    """Go up a ladder of experiments that differ in their budget until one is enough, which returns.
 
     What ``kept`` has of it, as JSON, is not trained again; every outcome is added at once.
     """
@@ -51,8 +51,9 @@ def search(ladder: Sequence[Experiment], place: runner.Place, kept: Path) -> Non
                 break  # the last round cannot mend the first
         else:
             print(f"budget {setup.budget} is enough")
-            return
+            return setup.budget
     print("no budget of the ladder is enough: make it longer")
+    return None
 
 
 def trained(setup: Experiment, images: data.Images, number: int, device: str) -> dict[str, Any]:

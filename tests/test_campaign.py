@@ -657,10 +657,19 @@ def test_the_first_budget_of_the_ladder_that_is_enough_is_chosen(
     ladder = [replace(tiny.DIGITS, budget=budget) for budget in (0.1, 0.2)]
     kept = tmp_path / "some" / "budget.json"
     for _ in range(2):  # what is known is not trained again
-        plateau.search(ladder, runner.Place(tmp_path), kept)
+        assert plateau.search(ladder, runner.Place(tmp_path), kept) == chosen
     assert tried == asked
     assert json.loads(kept.read_text())["chosen"] == chosen
     assert ("make it longer" in capsys.readouterr().out) == (chosen is None)
+
+
+@pytest.mark.parametrize("enough", [0.1, None])
+def test_a_part_is_not_run_at_another_budget_than_is_enough(part, tmp_path, monkeypatch, enough):
+    monkeypatch.setattr(campaign, "search", lambda ladder, place, kept: enough)
+    with pytest.raises(SystemExit, match=r"plans.py has 1.0 for it: change BUDGETS"):
+        campaign.budget(["tiny"], tmp_path, runner.Place(tmp_path))
+    monkeypatch.setattr(campaign, "search", lambda ladder, place, kept: 1.0)
+    campaign.budget(["tiny"], tmp_path, runner.Place(tmp_path))
 
 
 def test_cameras_become_the_domains_of_wilds(tmp_path):
