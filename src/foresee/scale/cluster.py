@@ -45,7 +45,7 @@ def unreadable(error: Exception) -> InputError:
     return InputError(
         f"a worker cannot read its work ({said}): every machine needs foresee, and the modules of "
         "posterior and read, as they are here; or connect before by "
-        "ray.init(runtime_env={'py_modules': [...]})"
+        "ray.init(runtime_env={'py_modules': [my_module]})"
     )
 
 
