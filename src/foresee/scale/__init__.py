@@ -101,9 +101,9 @@ def suggest(
             of a folder or a pattern are passed over.
         target: predictions [m t c]; with a posterior, inputs. None for scores that look at none.
         k: how many rows.
-        score: takes the highest of this score, by its name in `foresee.scores`; or
-        strategy: chooses a batch from a shortlist: a name in `foresee.suggest`; where neither is
-            named, "greedy".
+        score: a name in `foresee.scores`: the rows where it is highest are taken, no batch.
+        strategy: a name in `foresee.suggest`: it chooses a batch from a shortlist; None: "greedy",
+            unless a score is named.
         column: of the predictions [t c] or inputs: lists, tensors, or rows packed by
             `foresee.predictions.to_arrow`; None where there is only one of those.
         ids: a column of names; a Ray dataset needs it, as its rows have no numbers.
@@ -118,9 +118,9 @@ def suggest(
         address: of a Ray cluster, "auto" for one that runs here; None or "local": started here.
             Where the program is connected to Ray already, that is used.
         workers: shards scored at once; None: as many as there are CPUs.
-        cpus: of each worker, which uses so many threads,
-        gpus: and GPUs, or a share of one.
-        shard: rows of a shard, about: whole row groups of a file.
+        cpus: that each worker has, and as many threads.
+        gpus: that each worker has, or a share of one.
+        shard: about how many rows a worker scores at a time: whole row groups of a file.
         advance: hears how many rows are scored.
 
     Returns:
