@@ -451,15 +451,10 @@ def shown(value: Any) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Rows as a table for the README."""
+    """Rows as a table of a page."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([shown(row[name]) for name in names] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def readme(report: Row) -> str:
-    """What the README shows of a run: MELL."""
-    return markdown([row for row in report["kernels"] if row["score"] == "MELL"])
 
 
 def page(report: Row) -> str:

@@ -1,7 +1,7 @@
 """foresee beside other libraries, in one run: seconds, memory, and whether the picks agree.
 
     python benchmarks/peers.py [--json benchmarks/peers.json] [--only BALD,BADGE] [--limit 60]
-    python benchmarks/peers.py --table benchmarks/peers.json   # the README's table, no more
+    python benchmarks/peers.py --table benchmarks/peers.json   # the table of docs/speed.md, no more
 
 Nothing is installed: who is not there is named and left out (`pip install '.[peers]'`, or
 docs/interop.md where their own wishes stand in the way). Every measurement has a process of its
@@ -660,8 +660,8 @@ def table(rows: list[Row]) -> str:
     )
 
 
-def readme(report: Row) -> str:
-    """What the README shows: the table, on which machine, and whether it was ours alone."""
+def page(report: Row) -> str:
+    """How docs/speed.md ends: the table, on which machine, and whether it was ours alone."""
     names = ", ".join(f"{name} {number}" for name, number in report["versions"].items() if number)
     about = f"{report['device']}, {report['threads']} threads; {names}."
     if report["load"] > report["threads"] + 0.5:
@@ -689,7 +689,7 @@ def main() -> None:
         print(json.dumps(measure(TASKS[task], side, Shape(n, size), limit)))
         return
     if args.table:
-        print(readme(json.loads(args.table.read_text())), end="")
+        print(page(json.loads(args.table.read_text())), end="")
         return
     names = args.only.split(",") if args.only else [*TASKS]
     if unknown := sorted({*names} - {*TASKS}):

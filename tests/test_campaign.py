@@ -214,6 +214,18 @@ def test_the_draws_of_a_large_network_explain_little_of_its_loss():
     assert all(0.865 < share < 1.055 for share in explained("mnist-small"))
 
 
+def test_promises_order_rounds_and_are_no_forecast():
+    told = {}
+    for study in counted.studies(HERE, "mnist-small"):
+        trials = [t for t in study.all if t.method in ("Default", "BADGE", "MELL", "Random")]
+        pairs = [zip(t.rounds, t.rounds[1:], strict=False) for t in trials]
+        fell = np.array([[(r.promise, r.brier - s.brier) for r, s in rounds] for rounds in pairs])
+        later = np.corrcoef(fell[:, 1:].reshape(-1, 2).T)[0, 1]
+        told[study.experiment.name] = [*fell[:, 0].mean(0), *fell[:, -1].mean(0), later]
+    np.testing.assert_allclose(told["mnist-shift"], [0.12, 0.84, 0.03, 0.001, 0.81], atol=0.005)
+    assert told["mnist-noshift"][-1] == pytest.approx(0.35, abs=0.005)
+
+
 def test_what_is_read_in_the_results_of_the_default():
     every = counted.found(HERE, ["digits-settings", "mnist-mlp"])
     gaps = [counted.gaps(one, "Default") for one in every if "Default" in one.areas]

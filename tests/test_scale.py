@@ -55,6 +55,23 @@ def test_without_ray_the_error_says_how_to_add_it(monkeypatch):
         scale.suggest("pool.parquet", None, 5, score="bald")
 
 
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("strategy and score exclude each other", {"strategy": "batchmell", "score": "mell"}),
+        ("^strategy must be one of greedy", {"strategy": "mell"}),
+        ("workers must be at least 1, got 0", {"workers": 0}),
+        ("gpus must be at least 0, got -1", {"gpus": -1}),
+        ("seed must be a whole number, at least 0, got -1", {"seed": -1}),
+        (r"exclude must be a list of names, got '12': pass \['12'\]", {"exclude": "12"}),
+    ],
+)
+def test_options_are_checked_before_ray_is_looked_for(monkeypatch, words, options):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=words):
+        scale.suggest("pool.parquet", None, 5, **options)
+
+
 def test_ray_pays_where_a_row_takes_long(folder, monkeypatch):
     pool = predictions.read("--pool", "pool.npy")
     scorer = suggest.Scorer("bald")

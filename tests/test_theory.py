@@ -414,10 +414,11 @@ def test_the_error_of_sampled_label_vectors_falls_with_the_root_of_their_number(
 
 
 def test_a_greedy_batch_promises_more_than_the_best_points_and_they_less_than_chance():
-    shares = theory.promises((1, 10, 20, 80))
+    shares = theory.promises((1, 10, 20, 40, 80))
     assert shares["Greedy"][0] == pytest.approx(shares["MEBL"][0], rel=1e-3)
     assert shares["Greedy"][1] > 0.9 * shares["MEBL"][2]
-    assert shares["Greedy"][3] > shares["Random"][3] > shares["MEBL"][3]
+    assert shares["MEBL"][3] == pytest.approx(shares["Random"][3], abs=0.02)
+    assert shares["Greedy"][4] > shares["Random"][4] > shares["MEBL"][4]
 
 
 # --- draws and batches: noise or redundancy -----------------------------------------------------

@@ -77,7 +77,7 @@ _MISSING = {
 }
 
 
-def choice(name: str) -> Choice:
+def choice(name: str, argument: str = "--strategy") -> Choice:
     """Find a strategy by its name, in any case; those that need more than predictions are refused.
 
     >>> choice("Greedy").score
@@ -88,10 +88,10 @@ def choice(name: str) -> Choice:
     known = ", ".join(STRATEGIES)
     if name.lower() in _MISSING:
         raise InputError(
-            f"--strategy {name} needs {_MISSING[name.lower()]}, which predictions do not tell: "
+            f"{argument} {name} needs {_MISSING[name.lower()]}, which predictions do not tell: "
             f"choose among {known}, or call it in Python"
         )
-    raise InputError(f"--strategy must be one of {known}, got {name}")
+    raise InputError(f"{argument} must be one of {known}, got {name}")
 
 
 def read_loss(path: Path, classes: int) -> tuple[tuple[float, ...], ...]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import os
 import re
 import shlex
@@ -320,6 +321,13 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
     (tmp_path / "c.parquet").write_bytes(b"PAR1 and no more")
     twice = predictions.to_arrow(probs=bad[:9], name=["cat"] * 9)
     parquet.write_table(twice, tmp_path / "d.parquet")
+    named = predictions.to_arrow(probs=bad[200:250], name=[f"cat {i}" for i in range(200, 250)])
+    parquet.write_table(named, tmp_path / "e.parquet")
+    unnamed = predictions.to_arrow(probs=bad[:9], name=[*"abcdefgh", None])
+    parquet.write_table(unnamed, tmp_path / "f.parquet")
+    double = predictions.to_arrow(probs=bad[:100])
+    parquet.write_table(double, tmp_path / "g.parquet")
+    both = [*files.iterdir(), tmp_path / "g.parquet"]
 
     def one_less(batch):
         return predictions.from_arrow("", "", batch, "probs")[1:]
@@ -342,11 +350,46 @@ def test_what_is_wrong_is_said_in_one_line(files, val, tmp_path):
         ("shortlist must be at least k = 5", str(files), {"score": None, "shortlist": 4}),
         ("shortlist is for a strategy", str(files), {"shortlist": 40}),
         ("target is needed by mell", str(files), {"target": None}),
+        (r"dataset row 'cat 217'\[2\] sums", f"{tmp_path}/e.parquet", {"ids": "name"}),
+        ("f.parquet has rows without name", f"{tmp_path}/f.parquet", {"ids": "name"}),
+        ("of float16 and .* of float64: write", both, {"column": "probs", "score": "bald"}),
+        ("Ray dataset or paths of Parquet files, got ndarray", bad, {}),
     ):
         given = {"target": val, "k": 5, "score": "mell"} | options
         with pytest.raises(InputError, match=words) as refusal:
             scale.suggest(source, **given)
         assert "\n" not in str(refusal.value)
+
+
+class Locked:
+    """A posterior that cannot travel."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def predict(self, inputs):
+        return random_draws(np.random.default_rng(0), len(inputs), T, C)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own settings
+def test_what_workers_lack_is_said_and_not_tried_again(tmp_path, monkeypatch):
+    inputs = np.ones((50, 2))
+    table = predictions.to_arrow(x=inputs, name=[str(i) for i in range(50)])
+    parquet.write_table(table, tmp_path / "p.parquet")
+    (tmp_path / "only_here.py").write_text(
+        "from foresee.testing import random_draws\nimport numpy as np\n\n\n"
+        "class Model:\n    def predict(self, inputs):\n"
+        f"        return random_draws(np.random.default_rng(0), len(inputs), {T}, {C})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("only_here").Model()
+    blocks = ray.data.read_parquet(str(tmp_path / "p.parquet"))
+    for source in (str(tmp_path / "p.parquet"), blocks):
+        given = {"target": inputs[:3], "k": 5, "ids": "name", "column": "x"}
+        with pytest.raises(InputError, match=r"cannot read its work .No module named 'only_here'"):
+            scale.suggest(source, posterior=model, **given)
+        with pytest.raises(InputError, match=r"can be sent to workers: cannot pickle .*lock"):
+            scale.suggest(source, posterior=Locked(), **given)
 
 
 @contextlib.contextmanager

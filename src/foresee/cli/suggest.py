@@ -262,7 +262,7 @@ def _on_ray(
             target,
             told.k,
             score=told.request.score if by_score else None,
-            strategy="greedy" if by_score else told.request.option.rpartition(" ")[2],
+            strategy=None if by_score else told.request.option.rpartition(" ")[2],
             column=column if path else None,
             ids=told.ids,
             exclude=[name for name in names if name],

@@ -25,7 +25,7 @@ from foresee import arrays, checks, suggest as steps
 from foresee.errors import DrawsWarning, InputError
 from foresee.scale.cluster import check_room, connected
 from foresee.scale.pools import Files, pool as opened
-from foresee.scale.work import Work, shortlisted, steepest
+from foresee.scale.work import Part, Work, shortlisted, steepest
 from foresee.strategies import GreedyConditioning
 from foresee.strategies.ceiling import Tangent, tangent
 from foresee.suggest import Scorer, Shortlist
@@ -75,7 +75,7 @@ def suggest(
     k: int,
     *,
     score: str | None = None,
-    strategy: str = "greedy",
+    strategy: str | None = None,
     column: str | None = None,
     ids: str | None = None,
     exclude: Sequence[str] = (),
@@ -101,8 +101,9 @@ def suggest(
             of a folder or a pattern are passed over.
         target: predictions [m t c]; with a posterior, inputs. None for scores that look at none.
         k: how many rows.
-        score: takes the highest of this score, by its name in `foresee.scores`;
-        strategy: else this chooses a batch from a shortlist: a name in `foresee.suggest`.
+        score: a name in `foresee.scores`: the rows where it is highest are taken, no batch.
+        strategy: a name in `foresee.suggest`: it chooses a batch from a shortlist; None: "greedy",
+            unless a score is named.
         column: of the predictions [t c] or inputs: lists, tensors, or rows packed by
             `foresee.predictions.to_arrow`; None where there is only one of those.
         ids: a column of names; a Ray dataset needs it, as its rows have no numbers.
@@ -117,9 +118,9 @@ def suggest(
         address: of a Ray cluster, "auto" for one that runs here; None or "local": started here.
             Where the program is connected to Ray already, that is used.
         workers: shards scored at once; None: as many as there are CPUs.
-        cpus: of each worker, which uses so many threads,
-        gpus: and GPUs, or a share of one.
-        shard: rows of a shard, about: whole row groups of a file.
+        cpus: that each worker has, and as many threads.
+        gpus: that each worker has, or a share of one.
+        shard: about how many rows a worker scores at a time: whole row groups of a file.
         advance: hears how many rows are scored.
 
     Returns:
@@ -129,11 +130,20 @@ def suggest(
     """
     if (loss is None) == (score == "eer"):
         raise InputError('loss and score="eer" belong together: pass both or none')
+    if score is not None and strategy is not None:
+        raise InputError("strategy and score exclude each other: pass one of them")
     if score is not None and shortlist is not None:
         raise InputError("shortlist is for a strategy: a score looks at all rows; drop one")
-    for name, value in (("k", k), ("shard", shard), ("cpus", cpus), ("workers", workers or 1)):
+    at_once = 1 if workers is None else workers
+    for name, value in (("k", k), ("shard", shard), ("cpus", cpus), ("workers", at_once)):
         checks.count(name, value, 1 << 40, of="any pool")
-    chosen = steps.choice(strategy) if score is None else None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}")
+    if not gpus >= 0:
+        raise InputError(f"gpus must be at least 0, got {gpus!r}")
+    if isinstance(exclude, str):
+        raise InputError(f"exclude must be a list of names, got {exclude!r}: pass [{exclude!r}]")
+    chosen = steps.choice(strategy or "greedy", "strategy") if score is None else None
     called = chosen.score if chosen is not None else str(score)
     if called not in steps.SCORES:
         raise InputError(f"score must be one of {', '.join(steps.SCORES)}, got {called!r}")
@@ -153,6 +163,7 @@ def suggest(
         for part in pool.each(ray, shortlisted, lambda: (short.least, short.last)):
             passed, rows = passed | part.passed, rows + part.seen
             if part.rows:
+                _check_alike(part, short)
                 short.add(**part.rows)
             advance(rows)
         unknown = _unknown(exclude, passed, ids)
@@ -196,6 +207,17 @@ def _target(target: Any, posterior: Posterior | None, score: str) -> NDArray[Any
         raise InputError(f"target is needed by {score}: pass a sample of the data you care about")
     values = target if posterior is None else posterior.predict(target)
     return arrays.numpy(checks.draws("target", values))
+
+
+def _check_alike(part: Part, short: Shortlist) -> None:
+    """Rows are put together: those of half precision would not sum to one among others."""
+    met = [rows["rows"] for rows in (part.rows, short.rows) if rows]
+    forms = sorted({f"{list(rows.shape[1:])} of {rows.dtype}" for rows in met})
+    if len(forms) > 1:
+        raise InputError(
+            f"dataset must hold rows of one shape and type, got {' and '.join(forms)}: write "
+            "all of them alike"
+        )
 
 
 def _taker(short: Shortlist) -> Callable[[NDArray[np.int64]], NDArray[Any]]:

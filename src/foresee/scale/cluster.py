@@ -27,7 +27,9 @@ def outcome(ray: Any, task: Any, what: str) -> Any:
     """What a task returned; where every worker died of it, that is said."""
     try:
         return ray.get(task)
-    except ray.exceptions.RayTaskError:
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error, ray.exceptions.RaySystemError):
+            raise unreadable(error.cause) from None
         raise  # the task's own error
     except ray.exceptions.RayError as error:
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -35,6 +37,27 @@ def outcome(ray: Any, task: Any, what: str) -> Any:
             f"{what} was given up after its worker died {RETRIES + 1} times ({said}): give workers "
             "more memory, or fewer a machine"
         ) from error
+
+
+def unreadable(error: Exception) -> InputError:
+    """What is said where a worker cannot take up its work, as it lacks a module of it."""
+    said = str(error).removeprefix("System error: ").partition("\n")[0]
+    return InputError(
+        f"a worker cannot read its work ({said}): every machine needs foresee, and the modules of "
+        "posterior and read, as they are here; or connect before by "
+        "ray.init(runtime_env={'py_modules': [my_module]})"
+    )
+
+
+def sent(ray: Any, work: Any) -> Any:
+    """What every worker needs, where all of them find it."""
+    try:
+        return ray.put(work)
+    except TypeError as error:
+        raise InputError(
+            f"posterior and read must be such that they can be sent to workers: {error.__cause__}; "
+            "make what cannot travel, such as a lock or an open file, where it is used"
+        ) from None
 
 
 @contextmanager

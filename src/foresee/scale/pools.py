@@ -54,7 +54,7 @@ class Files:
             max_retries=cluster.RETRIES,
             name="foresee shard",
         )
-        work = ray.put(self.work)
+        work = cluster.sent(ray, self.work)
         shards, waiting = iter(self.shards), list[Any]()
         while True:
             cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))  # a cluster may grow
@@ -137,7 +137,7 @@ class Blocks:
             _on_block,
             batch_size=None,
             batch_format="pyarrow",
-            fn_args=(function, ray.put(self.work), *extra()),
+            fn_args=(function, cluster.sent(ray, self.work), *extra()),
             num_cpus=self.work.cpus,
             num_gpus=self.gpus or None,
             concurrency=self.workers,
@@ -153,7 +153,12 @@ class Blocks:
 def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any) -> Any:
     import ray
 
-    work: Work = ray.get(held)
+    part = np.empty(1, object)
+    try:
+        work: Work = ray.get(held)
+    except ray.exceptions.RaySystemError as error:  # which Ray would try again without end
+        part[0] = cluster.unreadable(error)
+        return {"part": part}
 
     def pieces() -> Iterator[Piece]:
         from pandas.util import hash_array
@@ -166,7 +171,6 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
             keys = steps.spread(positions.view(np.uint64), work.seed)
             yield Piece(rows, positions, keys, names, 0)
 
-    part = np.empty(1, object)
     part[0] = _attempt(function, work, pieces(), *extra)
     return {"part": part}
 
@@ -220,7 +224,14 @@ def _paths(dataset: Any) -> tuple[Any, list[str]]:
 
     system: Any = None
     found = list[str]()
-    for source in [dataset] if isinstance(dataset, str | os.PathLike) else list(dataset):
+    sources = [dataset] if isinstance(dataset, str | os.PathLike) else list(dataset)
+    if not all(isinstance(source, str | os.PathLike) for source in sources):
+        raise InputError(
+            "dataset must be a Ray dataset or paths of Parquet files, got "
+            f"{type(dataset).__name__}: write what is in memory by foresee.predictions.to_arrow, "
+            "or score it without Ray"
+        )
+    for source in sources:
         try:
             there, path = url_to_fs(os.fspath(source))
             if there.isdir(path):

@@ -95,10 +95,20 @@ def shortlisted(work: Work, pieces: Iterator[Piece], least: float, last: float) 
         if piece.names is not None:
             along["names"] = piece.names[left]
             passed |= set(piece.names[~left].tolist())
-        found = work.scorer(piece.rows, piece.start)[left]
+        found = _scored(work, piece)[left]
         short.add(piece.positions[left], found, keys, kinds, **along)
         seen += len(left)
     return Part(short.rows, passed, seen)
+
+
+def _scored(work: Work, piece: Piece) -> NDArray[Any]:
+    try:
+        return work.scorer(piece.rows, piece.start)
+    except InputError:
+        names = [] if piece.names is None else piece.names.tolist()
+        for name, row in zip(names, piece.rows, strict=False):
+            checks.rows_sum_to_one(f"dataset row {name!r}", arrays.tensor(row))
+        raise
 
 
 def steepest(work: Work, pieces: Iterator[Piece], touching: Tangent, k: int) -> Part:
@@ -158,4 +168,6 @@ def names_of(work: Work, batch: Any, source: Any) -> NDArray[Any] | None:
         raise InputError(
             f"dataset has no column {work.ids!r} but {', '.join(batch.schema.names)}: pass ids="
         )
+    if batch.column(work.ids).null_count:
+        raise InputError(f"ids: {source} has rows without {work.ids}: give each row its own")
     return np.array(predictions.texts("dataset", source, batch, work.ids), dtype=str)
