@@ -212,11 +212,11 @@ def _target(target: Any, posterior: Posterior | None, score: str) -> NDArray[Any
 def _check_alike(part: Part, short: Shortlist) -> None:
     """Rows are put together: those of half precision would not sum to one among others."""
     met = [rows["rows"] for rows in (part.rows, short.rows) if rows]
-    forms = sorted({f"{list(rows.shape[1:])} of {rows.dtype}" for rows in met})
-    if len(forms) > 1:
+    if len({(rows.shape[1:], rows.itemsize == 2) for rows in met}) > 1:
+        forms = sorted(f"{list(rows.shape[1:])} of {rows.dtype}" for rows in met)
         raise InputError(
-            f"dataset must hold rows of one shape and type, got {' and '.join(forms)}: write "
-            "all of them alike"
+            f"dataset must hold rows of one shape, and of half precision all or none, got "
+            f"{' and '.join(forms)}: write all of them alike"
         )
 
 
