@@ -178,6 +178,17 @@ def test_mell_top_k_reads_what_mell_reads(kind):
     assert best.picks.tolist() == np.argsort(-mell(pool, val))[:5].tolist()
 
 
+@pytest.mark.parametrize("kinds", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_mell_top_k_of_lists_and_of_two_kinds_of_floats(kinds):
+    pool, val = random_draws(rng(), 50, 8, 3), random_draws(rng(1), 9, 8, 3)
+    expected = mell_top_k(pool, val, 5).picks.tolist()
+    assert mell_top_k(pool.tolist(), val.tolist(), 5).picks.tolist() == expected
+    pool, val = (x.astype(kind) for x, kind in zip((pool, val), kinds, strict=True))
+    best = mell_top_k(pool, val, 5)
+    assert best.picks.tolist() == expected
+    assert best.scores.dtype == np.float64
+
+
 def test_a_pool_that_must_be_read_is_read_in_parts(monkeypatch):
     monkeypatch.setattr(candidates, "_PART", 7)
     plain = random_view(rng(), n=60)
