@@ -170,6 +170,16 @@ def test_predictions_may_be_of_half_precision(strategy, dtype):
     assert len(set(picks.tolist()) & set(strategy(view, 6, rng(1)).tolist())) >= 4
 
 
+@pytest.mark.parametrize("strategy", [Badge(), Bait()], ids=lambda s: type(s).__name__)
+def test_point_predictions_may_be_whole_numbers(strategy):
+    view, picks = random_view(rng(), n=60), []
+    for kind in (np.float32, np.int64):
+        model = Reader(view.posterior)
+        model.point = lambda x, kind=kind: np.eye(3, dtype=kind)[np.arange(len(x)) % 3]
+        picks.append(strategy(replace(view, posterior=model), 6, rng(1)).tolist())
+    assert picks[0] == picks[1]
+
+
 @pytest.mark.parametrize("kind", [*STORED, "longdouble"])
 def test_mell_top_k_reads_what_mell_reads(kind):
     stores = STORED | {"longdouble": lambda x: x.astype(np.longdouble)}
