@@ -339,6 +339,7 @@ def test_distances_of_mebl_plus_plus_are_those_of_the_embedding(monkeypatch, c):
     squared = ((explicit[:, None] - explicit) ** 2).sum(2)
     every = slice(None)
     np.testing.assert_allclose(seen[0].squared(every, every), squared, atol=1e-5 * squared.max())
+    assert not seen[0].squared(every, every).diagonal().any()  # nor between copies
     np.testing.assert_allclose(seen[0].squares, mebl(pool, val)[rows], rtol=1e-4)
     MeblPlusPlus(memory=4 * 12 * c * 5)(view(pool, val), 12, np.random.default_rng(0))
     assert seen[1].rows.shape == (12, 5 * c)

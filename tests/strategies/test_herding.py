@@ -128,11 +128,14 @@ def test_points_worth_nothing_are_not_covered():
     assert picks.tolist() == [1, 3]
 
 
-@pytest.mark.parametrize("unit", [1e-300, 1e-60, 1e38, 1e300])
+@pytest.mark.parametrize("unit", [1e-310, 1e-60, 1e38, 1.7e308])
 def test_weights_may_be_in_any_unit(unit):
     pool, weights = clusters(80), rng(1).random(80)
     expected = herd(pool, pool, 9, rng(), weights=weights).tolist()
     assert herd(pool, pool, 9, rng(), weights=unit * weights).tolist() == expected
+    whole = (99 * weights).astype(int)
+    expected = herd(pool, pool, 9, rng(), weights=1.0 * whole).tolist()
+    assert herd(pool, pool, 9, rng(), weights=whole).tolist() == expected
     assert sorted(herd(pool, pool, 80, rng(), weights=0 * weights)) == list(range(80))
 
 

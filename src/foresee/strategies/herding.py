@@ -29,6 +29,7 @@ over these alone. The first gains take a pass over all pairs, a tile of them at 
 pick takes as many pairs as points changed hands, ever fewer.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -130,8 +131,8 @@ def _worth(weights: Array | None, m: int) -> Float[Tensor, "m"] | None:
             f"got shape {list(worth.shape)}: clip or replace the others"
         )
     # Densities may be smaller or larger than float32 can be; a power of two rounds none.
-    worth = worth.double()
-    return torch.ldexp(worth, -torch.frexp(worth.max()).exponent.clamp_min(-1000))
+    _, exponent = math.frexp(float(worth.max()))
+    return worth.double() * 2.0 ** -max(exponent, -1000)
 
 
 @dataclass(frozen=True)
@@ -349,10 +350,7 @@ def _herded(
             sigma, kind = _bandwidth(cover, labelled), torch.float32
         else:
             sigma, kind = bandwidth, _precise_enough(cover, bandwidth)
-        wide = torch.promote_types(mean.dtype, kind)
-        points, cover, labelled = (
-            rows.to(wide).div_(sigma).to(kind) for rows in (points, cover, labelled)
-        )
+        points, cover, labelled = (rows.div_(sigma).to(kind) for rows in (points, cover, labelled))
         far = cover.new_full((len(cover),), torch.inf)
         approach(far, len(labelled), lambda i, j: -_exponent(cover[i], labelled[j]))
         worth = torch.ones_like(far) if worth is None else worth.to(far)
