@@ -128,6 +128,30 @@ def test_rounding_of_the_sum_is_forgiven():
         entropy(halves[1])
 
 
+def test_a_sum_at_the_edge_of_what_is_forgiven_is_named_too(backend):
+    rows = RNG.dirichlet(np.ones(10), 300) * (1 + 1e-4 + RNG.uniform(-2e-7, 2e-7, (300, 1)))
+    messages = []
+    for row in rows.astype(np.float32):
+        try:
+            entropy(row[None])
+        except InputError as error:
+            messages.append(str(error))
+    assert 30 < len(messages) < 270
+    assert all(m.startswith("point[0] sums to 1.0001, not to 1") for m in messages)
+
+
+def test_what_is_wrong_with_a_large_pool_is_told_in_little_memory():
+    pool = np.full((150_000, 10, 10), 0.1, np.float32)  # 57 MiB
+    pool[140_000, 3, 4] = np.nan
+    tensor, doubled = torch.from_numpy(pool), []
+    with pytest.MonkeyPatch.context() as patch:
+        double = torch.Tensor.double
+        patch.setattr(torch.Tensor, "double", lambda x: doubled.append(x.numel()) or double(x))
+        with pytest.raises(InputError, match=r"pool\[140007, 3, 4\] is nan"):
+            checks.rows_sum_to_one("pool", tensor, offset=7)
+    assert max(doubled) <= pool.size // 3
+
+
 @pytest.mark.parametrize("loss", [np.ones((3, 1)), [[2], [2], [2]], torch.ones(3, 1)])
 def test_one_action_leaves_nothing_to_decide(loss):
     assert not eer(POOL, VAL, loss=loss).any()

@@ -163,6 +163,17 @@ def test_parts_add_up(monkeypatch):
     assert promise(batch, val) == pytest.approx(whole, rel=1e-12)
 
 
+def test_memory_is_bounded_where_classes_are_many(monkeypatch):
+    batch, val = some(23, 17, c=5)
+    whole, grown, sizes = promise(batch, val), scores.promises(batch, val), []
+    looks = scores._looks
+    monkeypatch.setattr(scores, "_looks", lambda part: sizes.append(len(part)) or looks(part))
+    monkeypatch.setattr(scores, "_NUMBERS", 100)
+    assert promise(batch, val) == pytest.approx(whole, rel=1e-12)
+    np.testing.assert_allclose(scores.promises(batch, val), grown, rtol=1e-12)
+    assert sizes == [4, 4, 4, 4, 4, 3] * 2  # of 25 numbers each
+
+
 @pytest.mark.parametrize("spread", [1.0, 10.0, 100.0])
 @pytest.mark.parametrize("kind", ["float16", "float32", "certain"])
 def test_rounded_draws_do_no_harm(kind, spread):

@@ -37,7 +37,8 @@ from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.types import A, Array
 
-_PROMISED = 256  # points whose noise is inverted at once
+# Points whose noise [c c] is inverted at once, fewer where that is more than so many numbers.
+_PROMISED, _NUMBERS = 256, 1 << 24
 _JITTER = 1e-6  # of a class's own variance: labels that the draw decides have no noise at all
 
 
@@ -285,7 +286,7 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     points, targets = _promising(batch, val)
     t = points.shape[1]
     looks = torch.zeros(0, t, dtype=torch.float64, device=points.device)
-    for part in points.split(_PROMISED):
+    for part in _parts(points):
         # As good as all of them for Σ aᵀ R⁻¹ a = looksᵀ looks, and no more than t.
         looks = torch.linalg.qr(torch.cat([looks, _looks(part)]), mode="r").R
     # tr S − tr S W = Σ_k s_k f_k / (1 + f_k) over the principal axes of the looks, S having the
@@ -317,7 +318,7 @@ def promises(batch: Array, val: Array) -> NDArray[np.float64]:
     S = _target_gram(targets)
     W = torch.eye(len(S), dtype=S.dtype, device=S.device)
     gains = []
-    for part in points.split(_PROMISED):
+    for part in _parts(points):
         for look in _looks(part).view(len(part), -1, len(S)):
             noise = torch.linalg.cholesky(torch.eye(len(look)).to(look) + look @ W @ look.mT)
             K = torch.linalg.solve_triangular(noise, look @ W, upper=False).mT
@@ -336,11 +337,15 @@ def _promising(batch: Array, val: Array) -> tuple[Tensor, Tensor]:
     return points, targets
 
 
+def _parts(points: Tensor) -> tuple[Tensor, ...]:
+    return points.split(max(1, min(_PROMISED, _NUMBERS // points.shape[2] ** 2)))
+
+
 def _target_gram(targets: Tensor) -> Tensor:
     """S = mean_j b_jᵀ b_j [t t], b_j being the centred predictions of target j, over √t."""
     m, t, _ = targets.shape
     gram = torch.zeros(t, t, dtype=torch.float64, device=targets.device)
-    for part in targets.split(_PROMISED):
+    for part in _parts(targets):
         centred = _renormalised(part)
         centred = (centred - centred.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
         gram += centred.mT @ centred

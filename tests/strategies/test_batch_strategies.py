@@ -137,6 +137,17 @@ def test_sampled_label_vectors_are_unbiased_and_converge(c, labels):
     assert 4 < float((variances[0] / variances[2]).mean()) < 16
 
 
+def test_impossible_label_vectors_do_not_count_as_samples():
+    pool = torch.eye(5)[torch.tensor([[0, 1], [2, 3], [4, 0]])]  # two draws, whose labels differ
+    beliefs = batch.prior(pool)
+    for probs in pool:
+        beliefs = batch.after(beliefs, probs, 6, np.random.default_rng(0))
+    assert not beliefs.sampled
+    possible = beliefs.chance > 0
+    assert beliefs.chance[possible].tolist() == [0.5, 0.5]
+    assert sorted(beliefs.weight[possible].tolist()) == [[0, 1], [1, 0]]
+
+
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(2, 6))
 def test_gains_are_never_negative_and_beliefs_are_distributions(seed, c, t):
     rng = np.random.default_rng(seed)
@@ -223,6 +234,16 @@ def test_an_exhausted_batch_goes_on_with_a_new_layer(lookahead):
         pairs = itertools.combinations(left, 2)
         best = max(told(certain, certain[:9], list(pair)) for pair in pairs)
         assert told(certain, certain[:9], picks[first : first + 2]) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [BatchMell(samples=8), BatchBALD(samples=8)])
+def test_a_batch_is_exhausted_by_what_is_left_whatever_a_second_look_at_a_pick_tells(strategy):
+    # Draws are two coins. The first label, a noisy one, tells the first coin, of which the second
+    # tells a little, more than the third tells of the other coin; after the first, less than that.
+    heads = np.array([[1, 1, -1, -1], [1, -1, 1, -1]])
+    likely = 0.5 + np.array([[0.4], [0.03], [0.025]]) * heads[[0, 0, 1]]
+    pool, val = np.stack([likely, 1 - likely], 2), np.stack([heads > 0, heads < 0], 2).astype(float)
+    assert strategy(view(pool, val), 2, np.random.default_rng(0)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("lookahead", [1, 2])
@@ -318,6 +339,7 @@ def test_distances_of_mebl_plus_plus_are_those_of_the_embedding(monkeypatch, c):
     squared = ((explicit[:, None] - explicit) ** 2).sum(2)
     every = slice(None)
     np.testing.assert_allclose(seen[0].squared(every, every), squared, atol=1e-5 * squared.max())
+    assert not seen[0].squared(every, every).diagonal().any()  # nor between copies
     np.testing.assert_allclose(seen[0].squares, mebl(pool, val)[rows], rtol=1e-4)
     MeblPlusPlus(memory=4 * 12 * c * 5)(view(pool, val), 12, np.random.default_rng(0))
     assert seen[1].rows.shape == (12, 5 * c)

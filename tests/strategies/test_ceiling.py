@@ -88,4 +88,5 @@ def test_a_ceiling_is_no_more_than_there_is_to_know():
     pool, val = draws(0, 50), draws(1, 4)
     found, most = ceiling(pool, val, [0], 1e-3)
     assert found.ceiling(torch.full((1,), 1e9)) == found.most
+    assert torch.equal(found.slopes(torch.tensor(pool[:0])), torch.zeros(0).double())
     assert most <= found.most == pytest.approx(float(gram(val).trace()))

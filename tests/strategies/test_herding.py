@@ -128,6 +128,28 @@ def test_points_worth_nothing_are_not_covered():
     assert picks.tolist() == [1, 3]
 
 
+@pytest.mark.parametrize("unit", [1e-310, 1e-60, 1e38, 1.7e308])
+def test_weights_may_be_in_any_unit(unit):
+    pool, weights = clusters(80), rng(1).random(80)
+    expected = herd(pool, pool, 9, rng(), weights=weights).tolist()
+    assert herd(pool, pool, 9, rng(), weights=unit * weights).tolist() == expected
+    whole = (99 * weights).astype(int)
+    expected = herd(pool, pool, 9, rng(), weights=1.0 * whole).tolist()
+    assert herd(pool, pool, 9, rng(), weights=whole).tolist() == expected
+    assert sorted(herd(pool, pool, 80, rng(), weights=0 * weights)) == list(range(80))
+
+
+@pytest.mark.parametrize("apart", [1e2, 1e3, 1e5])
+def test_a_kernel_far_narrower_than_the_features_spread(apart):
+    centres, near = apart * rng(1).standard_normal((10, 4)), 0.4 * rng(2).standard_normal((200, 4))
+    pool = centres[rng(3).integers(10, size=200)] + near
+    picks = herd(pool, pool, 30, rng(), bandwidth=1.0)
+    _, coverage = plain(pool, pool, 30, pool[:0], np.ones(200), 1.0)
+    assert kernel(pool[picks], pool, 1.0).max(0).sum() == pytest.approx(coverage[-1], rel=1e-6)
+    with pytest.raises(InputError, match=r"bandwidth = 1e-06 is lost beside features .* over"):
+        herd(pool, pool, 30, rng(), bandwidth=1e-6)
+
+
 @dataclass
 class Table:
     """A posterior that holds its answers; inputs are positions."""

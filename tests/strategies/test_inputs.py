@@ -170,12 +170,33 @@ def test_predictions_may_be_of_half_precision(strategy, dtype):
     assert len(set(picks.tolist()) & set(strategy(view, 6, rng(1)).tolist())) >= 4
 
 
+@pytest.mark.parametrize("strategy", [Badge(), Bait()], ids=lambda s: type(s).__name__)
+def test_point_predictions_may_be_whole_numbers(strategy):
+    view, picks = random_view(rng(), n=60), []
+    for kind in (np.float32, np.int64):
+        model = Reader(view.posterior)
+        model.point = lambda x, kind=kind: np.eye(3, dtype=kind)[np.arange(len(x)) % 3]
+        picks.append(strategy(replace(view, posterior=model), 6, rng(1)).tolist())
+    assert picks[0] == picks[1]
+
+
 @pytest.mark.parametrize("kind", [*STORED, "longdouble"])
 def test_mell_top_k_reads_what_mell_reads(kind):
     stores = STORED | {"longdouble": lambda x: x.astype(np.longdouble)}
     pool, val = random_draws(rng(), 50, 8, 3), random_draws(rng(1), 9, 8, 3)
     best = mell_top_k(stores[kind](pool), stores[kind](val), 5)
     assert best.picks.tolist() == np.argsort(-mell(pool, val))[:5].tolist()
+
+
+@pytest.mark.parametrize("kinds", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_mell_top_k_of_lists_and_of_two_kinds_of_floats(kinds):
+    pool, val = random_draws(rng(), 50, 8, 3), random_draws(rng(1), 9, 8, 3)
+    expected = mell_top_k(pool, val, 5).picks.tolist()
+    assert mell_top_k(pool.tolist(), val.tolist(), 5).picks.tolist() == expected
+    pool, val = (x.astype(kind) for x, kind in zip((pool, val), kinds, strict=True))
+    best = mell_top_k(pool, val, 5)
+    assert best.picks.tolist() == expected
+    assert best.scores.dtype == np.float64
 
 
 def test_a_pool_that_must_be_read_is_read_in_parts(monkeypatch):

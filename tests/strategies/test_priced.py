@@ -45,12 +45,13 @@ def test_picks_are_those_of_the_equations(seed, c):
     assert picks.tolist() == literal(probs, val, costs, 8, 1e-3)
 
 
-def test_equal_prices_change_nothing():
-    view = random_view(np.random.default_rng(0), n=60)
+@pytest.mark.parametrize("options", [{}, {"classes": 2}, {"noise": 0.01}])
+def test_equal_prices_change_nothing(options):
+    view = random_view(np.random.default_rng(0), n=60, c=6)
+    rule = GreedyConditioning(aleatoric=False, **options)
     for cost in (1.0, 7.0):
-        picks = Priced(np.full(60, cost))(view, 12, np.random.default_rng(1))
-        expected = GreedyConditioning(aleatoric=False)(view, 12, np.random.default_rng(1))
-        np.testing.assert_array_equal(picks, expected)
+        picks = Priced(np.full(60, cost), **options)(view, 12, np.random.default_rng(1))
+        np.testing.assert_array_equal(picks, rule(view, 12, np.random.default_rng(1)))
 
 
 def test_bad_prices():

@@ -123,8 +123,9 @@ def mell_top_k(pool: Array, val: Array, k: int) -> Best:
     >>> mell_top_k(pool, val, 3).picks
     array([129, 410, 103])
     """
-    points, targets = checked_draws("pool", pool), checked_draws("val", val)
+    pool, val = checks.draws("pool", pool), checks.draws("val", val)
     checks.same_posterior(pool, val)
+    points, targets = checked_draws("pool", pool), checked_draws("val", val)
     checks.count("k", k, len(points), of="the pool")
     dtype = torch.promote_types(points.dtype, targets.dtype)
     with tiled.full_precision():

@@ -29,6 +29,7 @@ over these alone. The first gains take a pass over all pairs, a tile of them at 
 pick takes as many pairs as points changed hands, ever fewer.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -64,7 +65,8 @@ _TAKEN = -1.0  # in place of a gain: below all of them
 _FALL = 0.05  # of gains, after which they are computed anew: differences have lost digits
 # What is near: this share of the distance to a point's tenth neighbour, in the median of some.
 _NEAR, _NEIGHBOURS, _LOOKS = 0.7, 10, 2048
-_NARROWEST = 1e-2  # bandwidth, in root mean square lengths: below that, rounding would decide
+# Bandwidths, in root mean square lengths, below which rounding to float32, or to float64, decides.
+_NARROWEST, _LOST = 1e-2, 1e-6
 
 
 def herd(
@@ -128,7 +130,9 @@ def _worth(weights: Array | None, m: int) -> Float[Tensor, "m"] | None:
             f"weights must be one finite number, at least 0, for each of the {m} points of cover, "
             f"got shape {list(worth.shape)}: clip or replace the others"
         )
-    return worth
+    # Densities may be smaller or larger than float32 can be; a power of two rounds none.
+    _, exponent = math.frexp(float(worth.max()))
+    return worth.double() * 2.0 ** -max(exponent, -1000)
 
 
 @dataclass(frozen=True)
@@ -342,8 +346,11 @@ def _herded(
     mean = cover.mean(0)  # around which ‖x‖² + ‖y‖² − 2 xy cancels least
     points, cover, labelled = (rows.to(mean) - mean for rows in (points, cover, labelled))
     with tiled.full_precision():
-        sigma = _bandwidth(cover, labelled) if bandwidth is None else bandwidth
-        points, cover, labelled = (rows.div_(sigma).float() for rows in (points, cover, labelled))
+        if bandwidth is None:
+            sigma, kind = _bandwidth(cover, labelled), torch.float32
+        else:
+            sigma, kind = bandwidth, _precise_enough(cover, bandwidth)
+        points, cover, labelled = (rows.div_(sigma).to(kind) for rows in (points, cover, labelled))
         far = cover.new_full((len(cover),), torch.inf)
         approach(far, len(labelled), lambda i, j: -_exponent(cover[i], labelled[j]))
         worth = torch.ones_like(far) if worth is None else worth.to(far)
@@ -360,6 +367,17 @@ def _bandwidth(cover: Float[Tensor, "m d"], labelled: Float[Tensor, "l d"]) -> f
         nearest = min(nearest, float(squared[differ].min())) if bool(differ.any()) else nearest
     sigma = 2**0.5 * spread if nearest == torch.inf else nearest**0.5
     return max(sigma, _NARROWEST * spread) or 1.0  # all points to cover are the same
+
+
+def _precise_enough(cover: Float[Tensor, "m d"], sigma: float) -> torch.dtype:
+    """What tells distances of σ between points around zero from rounding."""
+    spread = float(torch.linalg.vector_norm(cover, dim=1).double().square().mean().sqrt())
+    if sigma < _LOST * spread:
+        raise InputError(
+            f"bandwidth = {sigma:.3g} is lost beside features that spread over {spread:.3g}: pass "
+            "a larger one, or scale the features down"
+        )
+    return torch.float64 if sigma < _NARROWEST * spread else torch.float32
 
 
 def _exponent(x: Float[Tensor, "i d"], y: Float[Tensor, "j d"]) -> Float[Tensor, "i j"]:
