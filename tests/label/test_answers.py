@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from visitors import N, Site
 
@@ -407,6 +408,15 @@ def test_texts_and_rows(tmp_path):
             path.unlink()
 
 
+def test_rows_are_shown_to_the_last_digit(tmp_path):
+    (tmp_path / "rows.csv").write_text("day,pay\n20240131,1234567.25\n20240201,-1e-9\n")
+    items = Items(Spec(str(tmp_path / "rows.csv")))
+    shown = [[value for _, value in items.show(i)["fields"]] for i in range(2)]
+    assert shown == [["20240131", "1234567.25"], ["20240201", "-1e-09"]]
+    np.save(tmp_path / "rows.npy", np.array([[0.1, 3.0]], np.float32))
+    assert Items(Spec(str(tmp_path / "rows.npy"))).show(0)["fields"] == [["0", "0.1"], ["1", "3"]]
+
+
 def test_the_state_is_the_learners(site):
     ann = site.person()
     item = ann.next()[0]["item"]
@@ -414,3 +424,16 @@ def test_the_state_is_the_learners(site):
     lines = (site.out.parent / "labels.csv.state").read_text().splitlines()
     last = next(line for line in map(json.loads, reversed(lines)) if line["kind"] == "tell")
     assert (last["kind"], last["labels"], last["who"]) == ("tell", ["cat"], "ann")
+
+
+def test_classes_stay_in_their_order_after_a_restart(site):
+    ann = site.person()
+    one, two, three = (item["item"] for item in ann.next()[:3])
+    for item, label in ((one, "bird"), (two, "fish"), (three, "bird"), (one, "fish")):
+        ann.label(item, label)
+    assert site.book.classes == ["cat", "dog", "bird", "fish"]
+    site.restart()
+    assert site.book.classes == ["cat", "dog", "bird", "fish"]
+    assert site.person().undo(three).status_code == 200
+    site.restart()
+    assert site.book.classes == ["cat", "dog", "fish"]

@@ -64,7 +64,9 @@ class Book:
         except BaseException:
             self.close()
             raise
-        self._classes = dict.fromkeys([*classes, *self.desk.state.labels.values()])
+        # In the order in which they were told first, as the page has it: keys go by it.
+        count, told = set(self.desk.state.labels.values()), record.history(self.desk.events)
+        self._classes = dict.fromkeys([*classes, *(t.answer for t in told if t.answer in count)])
         self._seen: dict[str, float] = {}
         given = self.desk.state.given
         self._several = {name for name, answers in given.items() if len(answers) > 1}
