@@ -11,6 +11,7 @@ from visitors import N, Site
 
 from foresee import SKIP, UNSURE, InputError
 from foresee.label.book import Book
+from foresee.label.imports import take_over
 from foresee.label.items import Items, Spec
 
 
@@ -358,6 +359,24 @@ def test_a_record_of_other_items_is_told_by_the_options(
     assert remedy in said
     with pytest.raises(InputError, match="was begun with seed"):
         Book(Items(Spec(**{"pool": "photos", **begun, "seed": 1})), Path("labels.csv"))
+
+
+def test_a_file_that_was_skipped_and_taken_away(site, folder):
+    ann = site.person()
+    one, two = ann.next()[:2]
+    ann.label(one["item"], "cat")
+    ann.label(two["item"], answer="skip")
+    ann.post("/leave", tab=ann.tab)
+    site.book.close()
+    (folder / two["name"]).unlink()
+    with pytest.raises(InputError) as error:
+        Book(Items(site.spec), site.out)
+    assert f"knows {two['name']!r}" in str(error.value)
+    assert str(error.value).endswith(f"choose another --out and pass --import {site.out}")
+    book = Book(Items(site.spec), site.out.with_name("labels-2.csv"))
+    take_over(book, site.out)
+    assert book.desk.state.labels == {one["name"]: "cat"}
+    book.close()
 
 
 def test_an_image_stays_one_when_its_folder_vanishes(site, folder):

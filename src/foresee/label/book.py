@@ -55,7 +55,7 @@ class Book:
         try:
             self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
         except InputError:
-            _check_known(items, state)
+            _check_known(items, out, state)
             raise
         # The CSV's size and time when it was left as the record says; None while it is not.
         self._left: tuple[int, ...] | None = None
@@ -275,7 +275,7 @@ class Book:
         self._left = self._stamp()
 
 
-def _check_known(items: Items, state: Path) -> None:
+def _check_known(items: Items, out: Path, state: Path) -> None:
     """Say it in the page's own options, where a record is of other items than these."""
     header, lines = record.read(state)
     _, found = record.folded(state, lines)
@@ -287,8 +287,9 @@ def _check_known(items: Items, state: Path) -> None:
             its = "its" if header.get("target") else "no"
             raise InputError(
                 f"{state} knows {name!r}, which is not in {where}: choose another --out for other "
-                "items; to go on with its own, pass the pool (and --ids of a table) that it was "
-                f"begun with, and {its} --target"
+                "items; to go on with its own, put back what was taken away, or pass the pool (and "
+                f"--ids of a table) that it was begun with, and {its} --target; to go on without "
+                f"it, choose another --out and pass --import {out}"
             )
 
 
