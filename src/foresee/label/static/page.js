@@ -502,7 +502,8 @@ $("other").addEventListener("submit", (event) => {
   $("new").blur();
   drawClasses();
   const at = labels().indexOf(name) + 1;
-  say(at < 10 ? `${known} ${name}: key ${at}.` : `${known} ${name}.`);
+  if (at > 9) $("classes").children[at - 1].focus();
+  say(`${known} ${name}: key ${at < 10 ? at : "Enter, as long as it has the focus"}.`);
 });
 
 $("naming").addEventListener("submit", async (event) => {
