@@ -386,3 +386,9 @@ def test_a_label_without_a_key_is_found_by_its_name(page, site):
     page.keyboard.press("Enter")
     page.wait_for_selector("#status:has-text(': kind 7')")
     assert answers(site) == ["kind 7"]
+
+
+def test_what_comes_next_is_read_out(page):
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    page.wait_for_selector("[aria-live=polite] > img:not([hidden])")
