@@ -392,3 +392,22 @@ def test_what_comes_next_is_read_out(page):
     page.keyboard.press("1")
     page.wait_for_selector("#status:has-text('cat')")
     page.wait_for_selector("[aria-live=polite] > img:not([hidden])")
+
+
+def test_what_the_model_has_not_guessed_is_like_nothing(page, site):
+    page.keyboard.press("g")
+    page.wait_for_selector(".tile:focus")
+    page.keyboard.press("a")
+    page.wait_for_selector("#status:has-text('not guessed')")
+    assert page.locator(".tile[aria-pressed=true]").count() == 0
+    names = page.locator(".tile").evaluate_all("tiles => tiles.map((tile) => tile.title)")
+    site.fitter.known.guess |= dict.fromkeys(names[:2], "cat") | dict.fromkeys(names[2:4], "dog")
+    page.reload()
+    page.wait_for_selector("#shown img")
+    page.keyboard.press("g")
+    page.wait_for_selector(".guess")
+    page.focus(f'.tile[title="{names[0]}"]')
+    page.keyboard.press("a")
+    page.wait_for_selector(".tile[aria-pressed=true]")
+    chosen = page.locator(".tile[aria-pressed=true]").evaluate_all("all => all.map(t => t.title)")
+    assert sorted(chosen) == sorted(names[:2])

@@ -419,12 +419,11 @@ function say(words, bad = false) {
 
 // Keys and buttons
 
-function select(alike) {
+function select() {
   const focus = state.queue.find((item) => item.item === Number(document.activeElement?.dataset?.item));
-  for (const item of state.queue) {
-    if (!alike || !focus?.guess || item.guess === focus.guess) state.chosen.add(item.item);
-  }
-  drawGrid();
+  if (!focus?.guess) return say("The model has not guessed yet what this one is: select it by itself.");
+  for (const item of state.queue) if (item.guess === focus.guess) state.chosen.add(item.item);
+  return drawGrid();
 }
 
 function moveInGrid(step) {
@@ -441,7 +440,7 @@ const KEYS = {
   u: (click) => answer({ answer: "unsure" }, click),
   g: toggle,
   n: () => $("new").focus(),
-  a: () => state.grid && select(true),
+  a: () => state.grid && select(),
   "?": () => $("help").showModal(),
   ArrowLeft: () => look(-1),
   ArrowRight: () => look(1),
