@@ -5,11 +5,13 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from visitors import N, Site
 
 from foresee import SKIP, UNSURE, InputError
 from foresee.label.book import Book
+from foresee.label.imports import take_over
 from foresee.label.items import Items, Spec
 
 
@@ -359,6 +361,24 @@ def test_a_record_of_other_items_is_told_by_the_options(
         Book(Items(Spec(**{"pool": "photos", **begun, "seed": 1})), Path("labels.csv"))
 
 
+def test_a_file_that_was_skipped_and_taken_away(site, folder):
+    ann = site.person()
+    one, two = ann.next()[:2]
+    ann.label(one["item"], "cat")
+    ann.label(two["item"], answer="skip")
+    ann.post("/leave", tab=ann.tab)
+    site.book.close()
+    (folder / two["name"]).unlink()
+    with pytest.raises(InputError) as error:
+        Book(Items(site.spec), site.out)
+    assert f"knows {two['name']!r}" in str(error.value)
+    assert str(error.value).endswith(f"choose another --out and pass --import {site.out}")
+    book = Book(Items(site.spec), site.out.with_name("labels-2.csv"))
+    take_over(book, site.out)
+    assert book.desk.state.labels == {one["name"]: "cat"}
+    book.close()
+
+
 def test_an_image_stays_one_when_its_folder_vanishes(site, folder):
     folder.rename(folder.with_name("moved"))
     ann = site.person()
@@ -407,6 +427,15 @@ def test_texts_and_rows(tmp_path):
             path.unlink()
 
 
+def test_rows_are_shown_to_the_last_digit(tmp_path):
+    (tmp_path / "rows.csv").write_text("day,pay\n20240131,1234567.25\n20240201,-1e-9\n")
+    items = Items(Spec(str(tmp_path / "rows.csv")))
+    shown = [[value for _, value in items.show(i)["fields"]] for i in range(2)]
+    assert shown == [["20240131", "1234567.25"], ["20240201", "-1e-09"]]
+    np.save(tmp_path / "rows.npy", np.array([[0.1, 3.0]], np.float32))
+    assert Items(Spec(str(tmp_path / "rows.npy"))).show(0)["fields"] == [["0", "0.1"], ["1", "3"]]
+
+
 def test_the_state_is_the_learners(site):
     ann = site.person()
     item = ann.next()[0]["item"]
@@ -414,3 +443,16 @@ def test_the_state_is_the_learners(site):
     lines = (site.out.parent / "labels.csv.state").read_text().splitlines()
     last = next(line for line in map(json.loads, reversed(lines)) if line["kind"] == "tell")
     assert (last["kind"], last["labels"], last["who"]) == ("tell", ["cat"], "ann")
+
+
+def test_classes_stay_in_their_order_after_a_restart(site):
+    ann = site.person()
+    one, two, three = (item["item"] for item in ann.next()[:3])
+    for item, label in ((one, "bird"), (two, "fish"), (three, "bird"), (one, "fish")):
+        ann.label(item, label)
+    assert site.book.classes == ["cat", "dog", "bird", "fish"]
+    site.restart()
+    assert site.book.classes == ["cat", "dog", "bird", "fish"]
+    assert site.person().undo(three).status_code == 200
+    site.restart()
+    assert site.book.classes == ["cat", "dog", "fish"]

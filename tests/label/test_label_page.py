@@ -118,6 +118,44 @@ def answers(site):
     return [answer for given in site.book.desk.state.given.values() for answer, _ in given]
 
 
+# Clicks on one button, so many milliseconds apart whatever time really passes; what follows one can
+# be seen so many later.
+PACE = """async ([button, apart, times, seen = 200]) => {
+  const place = document.querySelector("#caption");
+  let now = performance.now();
+  performance.now = () => now;
+  for (let i = 0; i < times; i++) {
+    const drawn = new Promise((done) => {
+      const look = new MutationObserver(() => place.textContent && done());
+      look.observe(place, {childList: true});
+      setTimeout(done, 1000);
+    });
+    const click = new MouseEvent("click", {bubbles: true});
+    Object.defineProperty(click, "timeStamp", {value: now});
+    document.querySelector(button).dispatchEvent(click);
+    now += seen;
+    await drawn;
+    now += apart - seen;
+  }
+}"""
+
+
+def test_deliberate_clicks_on_one_button_all_count(page, site):
+    page.evaluate(PACE, [".class", 350, 9])
+    assert answers(site) == ["cat"] * 9
+
+
+@pytest.mark.parametrize(
+    ("button", "apart", "seen", "left"),
+    [(".class", 250, 50, 3), (".class", 400, 350, 3), ("#undo", 250, 50, 1)],
+)
+def test_a_double_click_counts_once(page, site, button, apart, seen, left):
+    page.evaluate(PACE, [".class", 350, 2])
+    page.evaluate(PACE, [button, apart, 2, seen])
+    page.wait_for_selector(EARLY)
+    assert answers(site) == ["cat"] * left
+
+
 @pytest.mark.parametrize(
     ("selector", "answer"), [(".class", "cat"), ("#skip", SKIP), ("#unsure", UNSURE)]
 )
@@ -193,8 +231,9 @@ def test_what_takes_long_is_skipped_and_undone(page, site, late):
 
 def test_what_is_broken_is_answered(page, site, late):
     page.wait_for_selector("text=Loading …")
+    page.route("**/image/**", lambda route: route.fulfill(status=404))
     for route in late:
-        route.abort()
+        route.fulfill(status=404)
     page.wait_for_selector("text=This file is broken")
     page.keyboard.press("1")
     page.wait_for_selector("#status:has-text('cat')")
@@ -227,3 +266,148 @@ def test_what_cannot_be_seen_in_the_grid_is_not_answered(page, site, late):
     page.keyboard.press("1")
     page.wait_for_selector("#status:has-text('cat')")
     assert answers(site) == ["cat"]
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_an_image_is_not_broken_while_the_server_is_away(page, site, late, grid):
+    if grid:
+        page.keyboard.press("g")
+        page.wait_for_selector(".tile")
+        page.focus(".tile")
+    page.route("**/image/**", lambda route: route.abort())
+    for route in late:
+        route.abort()
+    page.wait_for_timeout(300)
+    assert not page.is_visible("text=This file is broken")
+    page.keyboard.press("1")
+    page.wait_for_selector(EARLY)
+    assert answers(site) == []
+    page.unroute("**/image/**")
+    page.wait_for_function("() => document.querySelector('#stage img')?.naturalWidth")
+    page.wait_for_selector(".tile img" if grid else "#shown img:not([hidden])")
+
+
+def test_keys_stay_with_their_labels_whatever_others_add(page, site):
+    page.fill("#new", "bird")
+    page.keyboard.press("Enter")
+    bob = site.person("bob")
+    bob.label(bob.next()[0]["item"], "fish")
+    page.wait_for_selector(".class:has-text('fish')")
+    assert page.locator(".class kbd + span").all_inner_texts() == ["cat", "dog", "bird", "fish"]
+    page.keyboard.press("3")
+    page.wait_for_selector("#status:has-text(': bird')")
+    page.fill("#new", "bird")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#status") == "There is the label bird: key 3."
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "answer"),
+    [
+        ("&", "Digit1", "cat"),  # French
+        ("١", "Digit1", "cat"),  # Arabic
+        ("ы", "KeyS", SKIP),  # Russian
+        ("S", "KeyS", SKIP),  # Caps Lock
+        ("z", "KeyS", None),  # undo, wherever it lies
+        (";", "KeyS", None),
+        ("End", "Numpad1", None),
+    ],
+)
+def test_keyboards_of_other_countries(page, site, key, code, answer):
+    page.evaluate(
+        """fields => document.body.dispatchEvent(
+            new KeyboardEvent("keydown", {bubbles: true, ...fields}))""",
+        {"key": key, "code": code},
+    )
+    page.wait_for_timeout(300)
+    assert answers(site) == ([] if answer is None else [answer])
+
+
+def test_whoever_writes_a_label_goes_on_while_items_come(page, site):
+    page.keyboard.press("g")
+    page.wait_for_selector(".tile")
+    page.focus("#new")
+    page.keyboard.type("mo")
+    # As if others had come: it is drawn anew.
+    page.evaluate("document.querySelector('.tile').setAttribute('aria-pressed', 'true')")
+    page.wait_for_selector(".tile[aria-pressed=true]", state="detached")
+    page.keyboard.type("use")
+    assert page.input_value("#new") == "mouse"
+    assert answers(site) == []
+
+
+def test_the_focus_stays_on_a_disagreement(page, site):
+    for name, label in (("bob", "cat"), ("eve", "dog")):
+        site.person(name).label(0, label)
+    page.wait_for_selector("#disagreements button")
+    page.focus("#disagreements button")
+    live = [page.wait_for_event("response", lambda each: each.url.endswith("/live")) for _ in "12"]
+    assert len(live) == 2
+    assert page.evaluate("document.activeElement.closest('#disagreements')")
+
+
+def test_a_copy_of_a_tab_has_items_of_its_own(page):
+    with page.expect_popup() as found:
+        page.evaluate("() => { window.open(location.href); }")
+    copy = found.value
+    copy.wait_for_selector("#shown img")
+    shown = page.inner_text("#caption span")
+    assert copy.inner_text("#caption span") != shown
+    page.reload()
+    page.wait_for_selector("#shown img")
+    assert page.inner_text("#caption span") == shown
+
+
+def test_all_of_an_image_is_in_its_tile(page):
+    page.keyboard.press("g")
+    page.wait_for_selector(".tile img")
+    fit = "image => getComputedStyle(image).objectFit"
+    assert page.locator(".tile img").first.evaluate(fit) == "contain"
+
+
+def test_what_was_kept_is_seen_on_a_small_screen(page):
+    page.set_viewport_size({"width": 300, "height": 640})
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    box = page.locator("#status").bounding_box()
+    assert box["y"] + box["height"] <= 640
+
+
+def test_a_label_without_a_key_is_found_by_its_name(page, site):
+    for i in range(9):
+        page.keyboard.press("n")
+        page.keyboard.type(f"kind {i}")
+        page.keyboard.press("Enter")
+    assert page.inner_text("#status").startswith("New label kind 8: key Enter")
+    page.keyboard.press("n")
+    page.keyboard.type("kind 7")
+    page.keyboard.press("Enter")
+    assert answers(site) == []
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#status:has-text(': kind 7')")
+    assert answers(site) == ["kind 7"]
+
+
+def test_what_comes_next_is_read_out(page):
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    page.wait_for_selector("[aria-live=polite] > img:not([hidden])")
+
+
+def test_what_the_model_has_not_guessed_is_like_nothing(page, site):
+    page.keyboard.press("g")
+    page.wait_for_selector(".tile:focus")
+    page.keyboard.press("a")
+    page.wait_for_selector("#status:has-text('not guessed')")
+    assert page.locator(".tile[aria-pressed=true]").count() == 0
+    names = page.locator(".tile").evaluate_all("tiles => tiles.map((tile) => tile.title)")
+    site.fitter.known.guess |= dict.fromkeys(names[:2], "cat") | dict.fromkeys(names[2:4], "dog")
+    page.reload()
+    page.wait_for_selector("#shown img")
+    page.keyboard.press("g")
+    page.wait_for_selector(".guess")
+    page.focus(f'.tile[title="{names[0]}"]')
+    page.keyboard.press("a")
+    page.wait_for_selector(".tile[aria-pressed=true]")
+    chosen = page.locator(".tile[aria-pressed=true]").evaluate_all("all => all.map(t => t.title)")
+    assert sorted(chosen) == sorted(names[:2])

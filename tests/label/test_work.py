@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import nn
 from typer.testing import CliRunner
 from visitors import Site
@@ -92,6 +93,17 @@ def test_texts(texts):
     warm = check(Spec(texts), list(range(20)))
     places = [i for i in warm["batch"]["ids"] if i not in warm["batch"]["held"]]
     assert warm["guess"] == [("even", "odd")[i % 2] for i in places]
+
+
+def test_texts_without_spaces_are_learned_from():
+    kinds = "面白い", "退屈だ"
+    texts = [f"昨日{a}映画は{b}{c}。" for a in "見たの" for b in kinds for c in "ねよなさ"]
+    labels = ["面" in text for text in texts]
+    model = work.model_of(Spec("reviews.csv"), texts)["model"].fit(texts[:10], labels[:10])
+    assert model.score(texts[10:], labels[10:]) == 1
+    words = TfidfVectorizer(sublinear_tf=True).build_analyzer()
+    others = "It's 5 o'clock, naïve café_x — привет мир, مرحبا بكم, 안녕 a b"
+    assert model[0].build_analyzer()(others) == words(others)
 
 
 def test_rows(numbers):

@@ -24,3 +24,13 @@ class Frame:
 
     def __array__(self, dtype=None, copy=None):
         return np.asarray(self.values, dtype)
+
+
+class Series(list):
+    """A column with an index."""
+
+    iloc = None
+
+    def __init__(self, values, index):
+        super().__init__(values)
+        self.index = index

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from frames import Series
 from hypothesis import HealthCheck, given, settings, strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -197,6 +198,23 @@ def test_classes_that_a_file_could_not_know_again_are_refused(tmp_path):
 
     with pytest.raises(InputError, match="looks like another"):
         learner(classes=[Alike(), Alike()], path=tmp_path / "state")
+
+
+def test_a_series_in_another_order_than_the_ids_is_refused():
+    learner = Learner(lambda x, y, rng: None, np.eye(4), ids=["a", "b", "c", "d"])
+    labels = Series([1, 0, 0], index=["b", "a", "c"])
+    with pytest.raises(InputError, match=r"another order, \['b', 'a', 'c'\] .* labels.loc\[list"):
+        learner.tell(["a", "b", "c"], labels)
+    assert learner.told == {}
+    learner.tell(["b", "a", "c"], labels)
+    learner.tell(Series(["a", "b", "c"], index=[0, 1, 2]), Series([0, 1, 0], index=[0, 1, 2]))
+    learner.tell(["d", "a"], Series([1, 0], index=[0, 1]))  # an index that says nothing
+    assert learner.told == {"b": 1, "c": 0, "d": 1, "a": 0}
+    with pytest.raises(InputError, match="costs is a series whose index"):
+        Learner(lambda x, y, rng: None, np.eye(2), ids=["a", "b"], costs=Series([1, 2], ["b", "a"]))
+    rows = Learner(lambda x, y, rng: None, np.eye(4), costs=Series([1] * 4, range(4)))
+    rows.tell(Series([2, 0, 1], index=[0, 1, 2]), Series([5, 6, 7], index=[0, 1, 2]))
+    assert rows.told == {2: 5, 0: 6, 1: 7}
 
 
 def test_the_order_of_classes():

@@ -55,7 +55,7 @@ class Book:
         try:
             self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
         except InputError:
-            _check_known(items, state)
+            _check_known(items, out, state)
             raise
         # The CSV's size and time when it was left as the record says; None while it is not.
         self._left: tuple[int, ...] | None = None
@@ -64,7 +64,9 @@ class Book:
         except BaseException:
             self.close()
             raise
-        self._classes = dict.fromkeys([*classes, *self.desk.state.labels.values()])
+        # In the order in which they were told first, as the page has it: keys go by it.
+        count, told = set(self.desk.state.labels.values()), record.history(self.desk.events)
+        self._classes = dict.fromkeys([*classes, *(t.answer for t in told if t.answer in count)])
         self._seen: dict[str, float] = {}
         given = self.desk.state.given
         self._several = {name for name, answers in given.items() if len(answers) > 1}
@@ -273,7 +275,7 @@ class Book:
         self._left = self._stamp()
 
 
-def _check_known(items: Items, state: Path) -> None:
+def _check_known(items: Items, out: Path, state: Path) -> None:
     """Say it in the page's own options, where a record is of other items than these."""
     header, lines = record.read(state)
     _, found = record.folded(state, lines)
@@ -285,8 +287,9 @@ def _check_known(items: Items, state: Path) -> None:
             its = "its" if header.get("target") else "no"
             raise InputError(
                 f"{state} knows {name!r}, which is not in {where}: choose another --out for other "
-                "items; to go on with its own, pass the pool (and --ids of a table) that it was "
-                f"begun with, and {its} --target"
+                "items; to go on with its own, put back what was taken away, or pass the pool (and "
+                f"--ids of a table) that it was begun with, and {its} --target; to go on without "
+                f"it, choose another --out and pass --import {out}"
             )
 
 

@@ -149,8 +149,11 @@ class Items:
             return shown | {"kind": "image", "src": f"/image/{self.edition}/{number}"}
         if isinstance(side.rows[place], str):
             return shown | {"kind": "text", "text": side.rows[place][:_TEXT]}
-        fields = list(self.content(number).items())[:_FIELDS]
-        return shown | {"kind": "row", "fields": [[name, f"{value:g}"] for name, value in fields]}
+        # All digits, as shortly as numpy has it: a date or an amount differs in its last ones.
+        values = np.asarray(side.rows[place]).ravel()
+        fields = zip(self.content(number), values, strict=True)
+        found = [[name, str(value).removesuffix(".0")] for name, value in fields]
+        return shown | {"kind": "row", "fields": found[:_FIELDS]}
 
     def content(self, number: int) -> dict[str, Any]:
         """The whole of a text, as ``text``, or of a row, by the names of its columns."""

@@ -31,6 +31,10 @@ COLD = 256
 IMAGES, CANDIDATES = 1000, 4000
 _TARGETS = 500
 _WHY = 4  # target items that explain an item
+# Where a script leaves no space between words (Thai to Khmer, Japanese, Chinese) each letter is
+# one; elsewhere they are scikit-learn's own, of two letters at least.
+_SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_WORD = rf"[^\W{_SOLID}]{{2,}}|[{_SOLID}]"
 
 
 def main(
@@ -149,7 +153,7 @@ def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
         build = partial(networks.slim_cnn, image_size=shape[2], channels=shape[1])
         return {"model": build, "recipe": recipe}
     if len(shape) < 2:
-        words = TfidfVectorizer(sublinear_tf=True)
+        words = TfidfVectorizer(sublinear_tf=True, token_pattern=_WORD)
         return {"model": make_pipeline(words, LogisticRegression(C=10.0, max_iter=1000))}
     return {"model": RandomForestClassifier(200)}
 

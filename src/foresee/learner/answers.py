@@ -28,6 +28,25 @@ def checked_ids(name: str, values: Any) -> list[Id]:
     return found
 
 
+def check_order(name: str, values: Any, ids: Any, names: Sequence[Id]) -> None:
+    """Refuse a series whose own index has the same ids in another order.
+
+    Args:
+        name: of the argument.
+        values: what came for it.
+        ids: as they came, which it may have been a column beside.
+        names: the ids.
+    """
+    if not hasattr(values, "iloc") or hasattr(ids, "iloc"):
+        return
+    index, own = list(values.index), list(names)
+    if index != own and set(index) == set(own):
+        raise InputError(
+            f"{name} is a series whose index has the ids in another order, {index[:3]} beside "
+            f"{own[:3]}: pass {name}.loc[list(ids)], or {name}.values if their order is meant"
+        )
+
+
 def checked_labels(
     ids: Sequence[Id],
     labels: Any,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from foresee import arrays
 from foresee.errors import InputError
 from foresee.learner import record
-from foresee.learner.answers import checked_ids, checked_labels
+from foresee.learner.answers import check_order, checked_ids, checked_labels
 from foresee.learner.pool import Named
 from foresee.learner.record import Answer, Batch, Id, State
 from foresee.learner.written import Event, Label, looks
@@ -146,6 +146,7 @@ class Desk:
         if isinstance(ids, str | int | np.integer):
             ids, labels = [ids], [labels]
         names = checked_ids("ids", ids)
+        check_order("labels", labels, ids, names)
         with self.lock:
             for name in names:
                 if name not in self.pool.places and name not in self.state.held:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from foresee import arrays, checks, scores, sources
 from foresee.errors import InputError
 from foresee.learner import cold, record
-from foresee.learner.answers import check_classes, checked_ids
+from foresee.learner.answers import check_classes, check_order, checked_ids
 from foresee.learner.desk import Desk, Now
 from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
@@ -156,6 +156,7 @@ class Learner:
         goals = None if target is None else Named.read("target", like(target, pool), target_ids)
         if goals is not None and hasattr(model, "fit"):
             _check_width(rows.rows, goals.rows)
+        check_order("costs", costs, ids, rows.ids)
         self._prices = _prices(costs, strategy, len(rows))
         self._desk = Desk(
             rows,

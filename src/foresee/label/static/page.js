@@ -3,8 +3,10 @@
 
 const $ = (id) => document.getElementById(id);
 const SINGLE = 6, MANY = 24;
-const GLANCE = 300, PATIENCE = 500; // milliseconds
-const tab = (sessionStorage.tab ??= key());
+const DOUBLE = 300, GLANCE = 100, PATIENCE = 500, AGAIN = 1000; // milliseconds
+// A reload finds it again; a copy of the tab does not, or both would show the same items.
+const tab = sessionStorage.tab ?? key();
+delete sessionStorage.tab;
 
 const state = {
   live: null,
@@ -17,7 +19,8 @@ const state = {
   busy: false,
   done: false, // whether nothing is left to ask
   asking: false, // whether items are on their way
-  extra: [], // labels that were added and not yet used
+  names: [], // labels in the order of their keys, which stay what they are, whoever adds others
+  click: {}, // the last one on a button that answers: which button, and when
 };
 
 function key() {
@@ -121,25 +124,30 @@ function answered() {
 // Nobody answers what cannot be seen; what says that it takes long may be skipped.
 function loads(items, label) {
   if (state.grid) {
-    return items.some(({ item }) => $("grid").querySelector(`[data-item="${item}"] img`)?.complete === false);
+    return items.some(({ item }) => $("grid").querySelector(`[data-item="${item}"] img`)?.naturalWidth === 0);
   }
   const wait = $("shown").querySelector(".loading");
   return wait && (label !== undefined || wait.hidden);
 }
 
-// The rest of a double click: the same button, sooner than anybody sees and decides. The browser's
-// own count of clicks would go on while somebody quickly gives many items the same label.
-function again(label, click) {
-  return label === state.past.at(-1)?.label && click?.timeStamp - state.seen < GLANCE;
+// The rest of a double click: the same button too soon after the last click on it, or, where the
+// server took its time, sooner than anybody sees what is shown now. The browser's own count of
+// clicks would go on while somebody quickly gives many items the same label.
+function again(button, click) {
+  if (!click) return false;
+  const { button: last, at } = state.click;
+  state.click = { button, at: click.timeStamp };
+  return button === last && (click.timeStamp - at < DOUBLE || click.timeStamp - state.seen < GLANCE);
 }
 
 function answer(fields, click) {
-  const items = answered();
+  const twice = again(fields.label ?? fields.answer, click), items = answered();
   if (!items.length) {
     if (state.grid) say("Select some first: click them, or use the arrows and space.");
     return undefined;
   }
-  if (loads(items, fields.label) || again(fields.label ?? fields.answer, click)) {
+  if (twice) return say("That does not count: it came too soon after the last click.");
+  if (loads(items, fields.label)) {
     return say("That does not count: it came before the item could be seen.");
   }
   return act(async () => {
@@ -156,13 +164,13 @@ function answer(fields, click) {
     state.chosen.clear();
     state.back = 0;
     state.live = found.live;
-    state.extra = state.extra.filter((name) => !state.live.classes.includes(name));
     say(items.length > 1 ? `${items.length} items: ${label}.` : `${items[0].name}: ${label}.`);
     receive(found);
   });
 }
 
-function undo() {
+function undo(click) {
+  if (again(undo, click)) return say("That does not count: it came too soon after the last click.");
   const last = state.back ? shown() : state.past.at(-1);
   if (!last) return say("There is nothing to undo.");
   // What was answered at once in the grid is undone at once.
@@ -207,8 +215,13 @@ function picture(item, side) {
   }
   const image = make("img", { alt: item.name, src: source(item, side), draggable: false, decoding: "sync" });
   image.addEventListener("load", () => image.classList.toggle("tiny", image.naturalWidth < 128));
-  image.addEventListener("error", () => {
+  image.addEventListener("error", async () => {
+    // It may be the server that is away, or has too much to do.
+    const found = await fetch(image.src).catch(() => null);
+    if (!image.isConnected) return undefined;
+    if (found?.status !== 404) return setTimeout(() => { image.src = source(item, side); }, AGAIN);
     image.replaceWith(make("p", { className: "broken", textContent: "This file is broken, or no image: skip it." }));
+    return image.dispatchEvent(new Event("broken"));
   });
   return image;
 }
@@ -262,7 +275,7 @@ function drawLoading(item) {
   if (content.complete ?? true) return see();
   content.hidden = true;
   content.addEventListener("load", see);
-  content.addEventListener("error", see);
+  content.addEventListener("broken", see);
   setTimeout(() => { wait.hidden = false; }, PATIENCE);
 }
 
@@ -277,6 +290,7 @@ function drawWhy(item) {
       : state.live.trained
         ? "It came by chance, as the model was still learning."
         : "There is no model yet: the first items are spread over all there is.";
+  if (same("why", about)) return;
   $("why").replaceChildren(...about.map((each) => make("figure", {},
     picture(each, "small"), make("figcaption", { textContent: `−${each.gain.toPrecision(2)}`, title: "expected fall of its Brier loss" }))));
 }
@@ -297,24 +311,32 @@ function drawGrid() {
     });
     return tile;
   });
-  const same = found.map((tile) => `${tile.dataset.item}${tile.textContent}`).join();
-  if ($("grid").dataset.same === same && [...$("grid").children].every((tile) =>
+  const now = found.map((tile) => `${tile.dataset.item}${tile.textContent}`).join();
+  if ($("grid").dataset.now === now && [...$("grid").children].every((tile) =>
     tile.getAttribute("aria-pressed") === String(state.chosen.has(Number(tile.dataset.item))))) return;
-  $("grid").dataset.same = same;
+  $("grid").dataset.now = now;
   $("grid").replaceChildren(...found);
   state.seen = performance.now();
-  (found.find((tile) => tile.dataset.item === focus) ?? found[0])?.focus();
+  // Whoever is writing a new label goes on: its letters would be keys elsewhere.
+  if (!document.activeElement?.matches("input")) {
+    (found.find((tile) => tile.dataset.item === focus) ?? found[0])?.focus();
+  }
+}
+
+// Whether an element shows this already; it is drawn anew only where it does not.
+function same(id, content) {
+  const now = JSON.stringify(content), before = $(id).dataset.now;
+  $(id).dataset.now = now;
+  return now === before;
 }
 
 function labels() {
-  return [...new Set([...state.live.classes, ...state.extra])];
+  return (state.names = [...new Set([...state.names, ...state.live.classes])]);
 }
 
 function drawClasses() {
   const names = labels();
-  const now = JSON.stringify(names);
-  if ($("classes").dataset.now === now) return;
-  $("classes").dataset.now = now;
+  if (same("classes", names)) return;
   const words = names.flatMap((name) => name.split(/\s+/)).map((word) => word.length);
   $("classes").style.setProperty("--word", Math.min(16, Math.max(1, ...words)));
   $("classes").replaceChildren(...names.map((name, i) => {
@@ -341,6 +363,7 @@ function drawLive() {
   drawAccuracy(live);
   $("promise").textContent = promised(live);
   $("apart").hidden = !live.disagreements.length;
+  if (same("disagreements", live.disagreements)) return; // one of them may have the focus
   $("disagreements").replaceChildren(...live.disagreements.map((each) => {
     const said = Object.entries(each.said).map(([who, label]) => `${who}: ${label}`).join(", ");
     const open = make("button", { type: "button", className: "plain", textContent: each.name });
@@ -396,12 +419,11 @@ function say(words, bad = false) {
 
 // Keys and buttons
 
-function select(alike) {
+function select() {
   const focus = state.queue.find((item) => item.item === Number(document.activeElement?.dataset?.item));
-  for (const item of state.queue) {
-    if (!alike || !focus?.guess || item.guess === focus.guess) state.chosen.add(item.item);
-  }
-  drawGrid();
+  if (!focus?.guess) return say("The model has not guessed yet what this one is: select it by itself.");
+  for (const item of state.queue) if (item.guess === focus.guess) state.chosen.add(item.item);
+  return drawGrid();
 }
 
 function moveInGrid(step) {
@@ -418,11 +440,19 @@ const KEYS = {
   u: (click) => answer({ answer: "unsure" }, click),
   g: toggle,
   n: () => $("new").focus(),
-  a: () => state.grid && select(true),
+  a: () => state.grid && select(),
   "?": () => $("help").showModal(),
   ArrowLeft: () => look(-1),
   ArrowRight: () => look(1),
 };
+
+// Keys are known by what is printed on them, or by their place where that is another script, or where
+// digits need Shift.
+function pressed({ key, code, shiftKey }) {
+  if (key.length > 1 || /[1-9]/.test(key)) return key;
+  const [, digit, letter] = (!shiftKey && /^(?:Digit([1-9])|Key(.))$/.exec(code)) || [];
+  return digit ?? (key > "~" && letter ? letter : key).toLowerCase();
+}
 
 document.addEventListener("keydown", (event) => {
   // A button that is held down by Enter would answer what nobody has seen.
@@ -433,8 +463,8 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return moveInGrid(event.key);
   }
-  const name = /^[1-9]$/.test(event.key) ? labels()[Number(event.key) - 1] : undefined;
-  const work = name === undefined ? KEYS[event.key] : () => answer({ label: name });
+  const key = pressed(event), name = labels()[key - 1];
+  const work = name === undefined ? KEYS[key] : () => answer({ label: name });
   if (!work) return;
   event.preventDefault();
   work();
@@ -446,14 +476,14 @@ function toggle() {
   state.back = 0;
   state.chosen.clear();
   drawn = "";
-  $("grid").dataset.same = "";
+  $("grid").dataset.now = "";
   draw();
   act(more);
 }
 
 $("back").addEventListener("click", () => look(-1));
 $("later").addEventListener("click", () => look(1));
-$("undo").addEventListener("click", undo);
+$("undo").addEventListener("click", KEYS.z);
 $("skip").addEventListener("click", KEYS.s);
 $("unsure").addEventListener("click", KEYS.u);
 $("mode").addEventListener("click", toggle);
@@ -465,12 +495,14 @@ $("other").addEventListener("submit", (event) => {
   event.preventDefault();
   const name = $("new").value.trim().replace(/\s+/g, " ").normalize();
   if (!name) return;
-  if (!labels().includes(name)) state.extra.push(name);
+  const known = labels().includes(name) ? "There is the label" : "New label";
+  if (!labels().includes(name)) state.names.push(name);
   $("new").value = "";
   $("new").blur();
   drawClasses();
   const at = labels().indexOf(name) + 1;
-  say(at < 10 ? `New label ${name}: key ${at}.` : `New label ${name}.`);
+  if (at > 9) $("classes").children[at - 1].focus();
+  say(`${known} ${name}: key ${at < 10 ? at : "Enter, as long as it has the focus"}.`);
 });
 
 $("naming").addEventListener("submit", async (event) => {
@@ -522,9 +554,13 @@ async function refresh() {
 setInterval(() => !state.queue.length && refresh(), 400);
 setInterval(refresh, 2500);
 addEventListener("pagehide", () => {
+  sessionStorage.tab = tab;
   navigator.sendBeacon("/leave", new Blob([JSON.stringify({ tab })], { type: "application/json" }));
 });
-addEventListener("pageshow", (event) => event.persisted && act(more));
+addEventListener("pageshow", (event) => {
+  delete sessionStorage.tab;
+  if (event.persisted) act(more);
+});
 
 await act(more);
 if (state.live && !state.live.who) $("asking").showModal();
