@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -69,7 +69,6 @@ def map_batches(
         with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
             for each_model in models:
                 _refuse_unsteady(each_model, x)
-                _refuse_mixing(each_model, x)
             return function(x)
 
     if isinstance(inputs, DataLoader):
@@ -273,9 +272,10 @@ def uncompiled() -> AbstractContextManager[Any]:
 
 def bare(model: nn.Module) -> nn.Module:
     """The network in wrappers that change no number: compiled, or spread over several GPUs."""
-    while isinstance(model, nn.DataParallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, nn.DataParallel) else model._orig_mod
-    return model
+    inner: Any = model
+    while isinstance(inner, nn.DataParallel) or hasattr(inner, "_orig_mod"):
+        inner = inner.module if isinstance(inner, nn.DataParallel) else inner._orig_mod
+    return cast(nn.Module, inner)
 
 
 def weight_of(model: nn.Module) -> Tensor:
@@ -284,8 +284,8 @@ def weight_of(model: nn.Module) -> Tensor:
 
 
 def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
-    """Refuse a network whose answer is another at every call, or BatchNorm of the batch alone."""
-    if model in _steady:
+    """Refuse a network whose answer for a row is another at every call, or beside other rows."""
+    if model in _apart or (model in _steady and size(x) == 1):
         return
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_mean is None:
@@ -294,38 +294,36 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
                 "depend on the batch; train it with track_running_stats=True, or use GroupNorm"
             )
     few = each(lambda v: v[:_LOOKS], x)  # and few passes, unless there is hardly a row to look at
-    first, *rest = (forward(model, few) for _ in range(max(2, _LOOKS // size(few))))
-    if isinstance(first, Tensor) and first.is_floating_point() and first.numel():
-        error = torch.finfo(first.dtype).eps ** 0.5  # some GPU kernels add in any order
-        scale = error * float(first.abs().nan_to_num().amax())
-        if not all(torch.allclose(first, y, error, scale, equal_nan=True) for y in rest):
-            raise InputError(
-                "the model is random in eval mode, so its draws would be others at every call: let "
-                "self.training switch what is random in forward"
-            )
+    passes = 1 if model in _steady else max(2, _LOOKS // size(few))
+    first, *rest = (forward(model, few) for _ in range(passes))
+    if not all(_agree(first, y, 0.0) for y in rest):  # some GPU kernels add in any order
+        raise InputError(
+            "the model is random in eval mode, so its draws would be others at every call: let "
+            "self.training switch what is random in forward"
+        )
     _steady.add(model)
-
-
-def _refuse_mixing(model: nn.Module, x: Batch) -> None:
-    """Refuse a network whose answer for a row depends on the rows beside it."""
-    if model in _apart or size(x) < 2:
+    if size(x) == 1:
         return
-    few = each(lambda v: v[:_LOOKS], x)
     last = max(1, size(few) // 8)
-    beside, alone = forward(model, few), forward(model, each(lambda v: v[-last:], few))
-    floats = isinstance(beside, Tensor) and beside.is_floating_point() and beside.ndim > 0
-    if floats and beside[-last:].shape == getattr(alone, "shape", None):  # else it is refused later
-        beside = beside[-last:]
-        # Batches of other sizes round otherwise; what mixes rows is far worse.
-        error = max(0.02, torch.finfo(beside.dtype).eps ** 0.5)
-        scale = error * float(beside.abs().nan_to_num().amax()) if beside.numel() else 0.0
-        if not torch.allclose(beside, alone, error, scale, equal_nan=True):
-            raise InputError(
-                "the model's answer for a row depends on the rows beside it, so draws would depend "
-                "on the batch: look for batch_first=True left out of a recurrent or attention "
-                "layer, or for a mean or a softmax over the first axis"
-            )
+    alone = forward(model, each(lambda v: v[-last:], few))
+    whole = isinstance(first, Tensor) and first.ndim > 0
+    # Batches of other sizes round otherwise; what mixes rows is far worse.
+    if whole and not _agree(first[-last:], alone, 0.02):
+        raise InputError(
+            "the model's answer for a row depends on the rows beside it, so draws would depend on "
+            "the batch: look for batch_first=True left out of a recurrent or attention layer, or "
+            "for a mean or a softmax over the first axis"
+        )
     _apart.add(model)
+
+
+def _agree(x: Any, y: Any, least: float) -> bool:
+    """Whether two answers are close; those of unlike forms are refused later."""
+    if not (isinstance(x, Tensor) and x.is_floating_point() and x.numel() and x.shape == y.shape):
+        return True
+    error = max(least, torch.finfo(x.dtype).eps ** 0.5)
+    scale = error * float(x.abs().nan_to_num().amax())
+    return torch.allclose(x, y, error, scale, equal_nan=True)
 
 
 @contextmanager
