@@ -313,15 +313,19 @@ def test_columns_are_handed_on_through_wrappers():
     class Wrapper(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner = Text(ANSWERS["tensor"])
+            self.inner = Adapted(Text(ANSWERS["tensor"]))
 
         def forward(self, input_ids, **more):
             return self.inner(input_ids, **more)
 
+    class Adapted(nn.Sequential):
+        def forward(self, *places, **names):
+            return self[0](*places, **names)
+
     columns = tokens()
     expected = point(Text(ANSWERS["tensor"])).point(columns)
     for model in (Wrapper(), nn.DataParallel(Text(ANSWERS["tensor"]))):
-        said = point(model).point(columns | {"text": ["words"] * 12})
+        said = point(model).point(columns | {"text": ["words"] * 12, "input": ["a"] * 12})
         torch.testing.assert_close(said, expected)
 
 

@@ -396,7 +396,8 @@ def placed(part: Any, *models: nn.Module) -> Batch:
 
 
 def _named(columns: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The columns that are arguments of forward."""
+    """The columns that are arguments of forward; all of them, if it names none and takes any."""
+    model = bare(model)
     takes, known = inspect.signature(model.forward).parameters, _arguments(model)
     inputs = {name: column for name, column in columns.items() if name not in _LABELS}
     named = {name: column for name, column in inputs.items() if name in known}
@@ -410,12 +411,14 @@ def _named(columns: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
     return named
 
 
-def _arguments(model: nn.Module) -> set[str]:
-    """Names that forward takes, or may hand on by ``**`` to the modules that it wraps."""
+def _arguments(model: nn.Module, *, wrapped: bool = False) -> set[str]:
+    """Names that forward takes, or hands on by ``**`` to a network in it that shares some."""
     takes = inspect.signature(model.forward).parameters.values()
-    names = {p.name for p in takes}
+    own = {p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    known = set(own)
     if any(p.kind is p.VAR_KEYWORD for p in takes):
-        for wrapped in model.children():
-            if not type(wrapped).__module__.startswith("torch.nn.modules"):
-                names |= _arguments(wrapped)
-    return names
+        for part in model.children():
+            inner = _arguments(part, wrapped=True)
+            if not own.isdisjoint(inner) or (wrapped and not own):  # what names none hands on all
+                known |= inner
+    return known
