@@ -118,7 +118,8 @@ def laplace_logistic(
     angles to all inputs is left as the prior has it, N(0, C), and needs no Hessian.
 
     Args:
-        model: a LogisticRegression with an L2 penalty; it is left as it was.
+        model: a LogisticRegression with an L2 penalty, fitted without sample weights; it is left
+            as it was.
         inputs: what it was fitted to [l d].
         labels: [l].
         draws: how many draws of the weights, t.
