@@ -365,6 +365,9 @@ def test_a_mask_beside_the_tokens_is_not_left_out(more):
     for inputs in (data, list(data), DataLoader(data, 5)):
         with pytest.raises(InputError, match=r"parts beyond.*\[5\].*'attention_mask'.*dicts"):
             point(Typed()).point(inputs)
+    network_of_one = mlp(5, 3)
+    network_of_one.forward = lambda x, verbose=False: nn.Sequential.forward(network_of_one, x)
+    assert point(network_of_one).point(TensorDataset(mask.float(), torch.eye(12))).shape == (12, 3)
     plain = TensorDataset(ids, torch.zeros(12), torch.arange(12))
     torch.testing.assert_close(point(Typed()).point(plain), point(Typed()).point(ids))
 
@@ -548,6 +551,13 @@ def test_trainings_in_many_threads_repeat_themselves():
     for results, alone in zip(together(train, walk, train, look, look), expected, strict=False):
         assert all(torch.equal(result, alone) for result in results)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_network_spread_over_gpus_says_what_it_says_alone(wrapper):
+    said, alone = (WRAPPERS[wrapper](m) for m in (nn.DataParallel(network()), network()))
+    for ours, expected in zip(answers(said, rows()), answers(alone, rows()), strict=True):
+        torch.testing.assert_close(ours, expected)
 
 
 def test_compiled_parts_are_looked_into():
