@@ -17,8 +17,10 @@ from scipy.sparse import csr_matrix
 from skactiveml.base import SingleAnnotatorPoolQueryStrategy
 from skactiveml.classifier import SklearnClassifier
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from typer.testing import CliRunner
@@ -27,6 +29,7 @@ import foresee
 import foresee.posteriors
 import tiny
 from foresee import (
+    Coreset,
     InputError,
     Learner,
     TopK,
@@ -141,6 +144,9 @@ def test_what_may_be_the_ensemble():
     assert len(query.query(X, Y, several, batch_size=3)) == 3
     with pytest.raises(InputError, match="no draws"):
         query.query(X, Y, several[0], batch_size=3)
+    assert query.query(X, Y, fitted, fit_ensemble=False, batch_size=3).tolist() == expected
+    with pytest.raises(InputError, match=r"wrap it in SklearnClassifier, or .*fit_ensemble=False"):
+        query.query(X, Y, forest(), batch_size=3)
     with pytest.raises(InputError, match="y has no label yet"):
         query.query(X, np.full(300, np.nan), theirs(), batch_size=3)
 
@@ -371,6 +377,19 @@ def test_a_committee_of_modal_is_a_posterior():
     assert positions.tolist() == np.argsort(-bald(draws), kind="stable")[:4].tolist()
 
 
+def test_what_a_committee_knows_is_labelled():
+    def learner(c, x, y):
+        return modAL.models.ActiveLearner(LogisticRegression(C=c), X_training=x, y_training=y)
+
+    x, y = X[:KNOWN], LABELS[:KNOWN]
+    query = interop.to_modal(Coreset())
+    expected = learner(1, x, y)
+    for half in (KNOWN, KNOWN // 2):  # of the same, or each of its own
+        learners = [learner(1, x[:half], y[:half]), learner(9, x[-half:], y[-half:])]
+        committee = modAL.models.Committee(learners, query)
+        assert (query(committee, X[KNOWN:], 5)[0] == query(expected, X[KNOWN:], 5)[0]).all()
+
+
 def test_their_entropy_is_ours_in_modal():
     learner = modAL.models.ActiveLearner(
         GaussianNB(), X_training=X[:KNOWN], y_training=LABELS[:KNOWN]
@@ -465,6 +484,15 @@ def test_posteriors_of_models():
     assert posterior_of(Forest(fitted)) == Forest(fitted)
     with pytest.raises(InputError, match="no draws"):
         posterior_of(GaussianNB().fit(X[:KNOWN], LABELS[:KNOWN])).predict(X)
+
+
+def test_what_stands_beside_a_model_is_not_taken_for_it():
+    inner = forest().fit(X[:KNOWN], LABELS[:KNOWN])
+    for kind in (CalibratedClassifierCV(FrozenEstimator(inner)), AdaBoostClassifier(inner)):
+        model = kind.fit(X[:200], LABELS[:200])
+        np.testing.assert_allclose(
+            posterior_of(model).point(X), model.predict_proba(X), rtol=1e-5, atol=1e-7
+        )
 
 
 def test_without_scikit_activeml_the_error_says_what_to_install(monkeypatch):

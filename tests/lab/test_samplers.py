@@ -60,9 +60,20 @@ class Unanimous(LinearPosterior):
         return np.repeat(probs[:, :1], probs.shape[1], axis=1)
 
 
+class Settled(LinearPosterior):
+    """Weights that the first rows asked for decide."""
+
+    def predict(self, inputs):
+        if not hasattr(self, "settled"):
+            noise = np.random.default_rng(len(inputs)).standard_normal(self.weights.shape)
+            object.__setattr__(self, "settled", LinearPosterior(self.weights + noise))
+        return self.settled.predict(inputs)
+
+
 @pytest.mark.parametrize(
     ("posterior", "law"),
     [
+        (Settled, "the same seed gives the same draws, whatever is asked first"),
         (FreshMasks, "two calls give the same draws"),
         (MasksByPosition, "batches of 1 give the same draws"),
         (OneDraw, "at least two draws"),

@@ -87,6 +87,37 @@ def test_batch_norm_without_statistics_is_refused(wrapper, n):
         WRAPPERS[wrapper](model).point(rows(n))
 
 
+class Recurrent(nn.Module):
+    """Takes rows for steps in time unless told that they are the batch."""
+
+    def __init__(self, batch_first):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 16, batch_first=batch_first)
+        self.head = network()[4:]
+
+    def forward(self, x):
+        steps, _ = self.rnn(x[:, None].expand(-1, 3, -1))
+        return self.head(steps[:, -1])
+
+
+class Centred(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("make", [lambda: Recurrent(False), lambda: Centred(*network())])
+def test_a_network_that_mixes_rows_is_refused(wrapper, make):
+    with pytest.raises(InputError, match=r"depends on the rows beside it.*batch_first"):
+        WRAPPERS[wrapper](make()).point(rows())
+
+
+def test_rows_of_a_recurrent_network_are_their_own():
+    posterior = mc_dropout(Recurrent(True), 4)
+    one = [posterior.predict(row[None]) for row in rows(3)]  # alone, then together
+    torch.testing.assert_close(posterior.predict(rows(3)), torch.cat(one))
+
+
 def test_instance_norm_has_no_batch_to_depend_on():
     model = nn.Sequential(
         nn.Unflatten(1, (1, 4)), nn.InstanceNorm1d(1), nn.Flatten(), nn.Dropout(), nn.Linear(4, 2)
@@ -278,6 +309,69 @@ def test_a_forward_that_takes_anything_gets_every_column():
     )
 
 
+def test_columns_are_handed_on_through_wrappers():
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Adapted(Text(ANSWERS["tensor"]))
+
+        def forward(self, input_ids, **more):
+            return self.inner(input_ids, **more)
+
+    class Adapted(nn.Sequential):
+        def forward(self, *places, **names):
+            return self[0](*places, **names)
+
+    columns = tokens()
+    expected = point(Text(ANSWERS["tensor"])).point(columns)
+    for model in (Wrapper(), nn.DataParallel(Text(ANSWERS["tensor"]))):
+        said = point(model).point(columns | {"text": ["words"] * 12, "input": ["a"] * 12})
+        torch.testing.assert_close(said, expected)
+
+
+class Typed(nn.Module):
+    """Reads a column more than `Text`, or its second argument by place."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = Text(ANSWERS["tensor"])
+
+    def forward(self, input_ids, attention_mask=None, kinds=None):
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        said = self.text(input_ids, attention_mask)
+        return said if kinds is None else said + kinds.sum(1, keepdim=True) * torch.arange(3.0)
+
+
+@pytest.mark.parametrize("turned", [1, -1])
+def test_each_member_reads_the_columns_that_it_names(turned):
+    columns = tokens() | {"kinds": torch.arange(60).view(12, 5) % 2}
+    models = [Text(ANSWERS["tensor"]), Typed()][::turned]
+    expected = [point(model).point(columns) for model in models]
+    torch.testing.assert_close(ensemble(models).predict(columns), torch.stack(expected, 1))
+
+
+def test_members_may_be_of_several_precisions():
+    models = [network(0).bfloat16(), network(1)]
+    said = ensemble(models).predict(rows().double())
+    torch.testing.assert_close(said[:, 1], point(models[1]).point(rows()))
+
+
+@pytest.mark.parametrize("more", [[torch.zeros(12)], []])
+def test_a_mask_beside_the_tokens_is_not_left_out(more):
+    """As TensorDatasets of tokens have it; labels and numbers of rows are."""
+    ids, mask = tokens().values()
+    data = TensorDataset(ids, mask, *more)
+    for inputs in (data, list(data), DataLoader(data, 5)):
+        with pytest.raises(InputError, match=r"parts beyond.*\[5\].*'attention_mask'.*dicts"):
+            point(Typed()).point(inputs)
+    network_of_one = mlp(5, 3)
+    network_of_one.forward = lambda x, verbose=False: nn.Sequential.forward(network_of_one, x)
+    assert point(network_of_one).point(TensorDataset(mask.float(), torch.eye(12))).shape == (12, 3)
+    plain = TensorDataset(ids, torch.zeros(12), torch.arange(12))
+    torch.testing.assert_close(point(Typed()).point(plain), point(Typed()).point(ids))
+
+
 # --- precision ----------------------------------------------------------------------------------
 
 
@@ -457,6 +551,42 @@ def test_trainings_in_many_threads_repeat_themselves():
     for results, alone in zip(together(train, walk, train, look, look), expected, strict=False):
         assert all(torch.equal(result, alone) for result in results)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_network_spread_over_gpus_says_what_it_says_alone(wrapper):
+    said, alone = (WRAPPERS[wrapper](m) for m in (nn.DataParallel(network()), network()))
+    for ours, expected in zip(answers(said, rows()), answers(alone, rows()), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_compiled_parts_are_looked_into():
+    """Compiled code does not look at hooks: another layer would pass for the last."""
+    model = network()
+    compiled = nn.Sequential(model[:4], torch.compile(model[4:], backend="eager")).eval()
+    with torch.no_grad():
+        compiled(rows())
+    torch.testing.assert_close(penultimate(compiled, rows()), penultimate(model, rows()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (nn.utils.parametrizations.weight_norm, r"holds \['bias', 'param.*weight and bias alone"),
+        (nn.utils.spectral_norm, "holds .*'weight_orig'"),
+        (lambda layer: Scaled(8, 3), "changes what its last linear layer"),
+    ],
+)
+def test_a_last_layer_that_is_more_than_its_weights(change, message):
+    model = network()
+    model[-1] = change(model[-1])
+    with pytest.raises(InputError, match=rf'{message}.*subset="subnetwork"'):
+        _output_layer(model.eval(), rows())
+
+
+class Scaled(nn.Linear):
+    def forward(self, x):
+        return 3 * super().forward(x)
 
 
 def test_penultimate_of_nothing_linear():

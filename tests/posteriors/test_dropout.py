@@ -679,6 +679,25 @@ def test_compiled_models_are_unwrapped():
     model, x = built(mlp), inputs(mlp)
     compiled = torch.compile(model, backend="eager")
     close(mc_dropout(compiled, T).predict(x), mc_dropout(model, T).predict(x))
+    spread = nn.DataParallel(torch.compile(model, backend="eager"))
+    close(mc_dropout(spread, T).predict(x), mc_dropout(model, T).predict(x))
+
+
+@pytest.mark.filterwarnings("ignore:mc_dropout runs the whole model")
+def test_compiled_parts_are_not_compiled_again():
+    model, x = built(mlp), inputs(mlp)
+    compiled = copy.deepcopy(model)
+    compiled[0] = torch.compile(compiled[0], backend="eager", fullgraph=True)
+    close(mc_dropout(compiled, T).predict(x), mc_dropout(model, T).predict(x))
+    inner = nn.Sequential(torch.compile(model, backend="eager", fullgraph=True))
+    assert mc_dropout(inner, T).predict(x).std(1).max() > 0.01
+
+
+class Locked(nn.Dropout):
+    """One mask for the whole batch, as some language models have it."""
+
+    def forward(self, x):
+        return x * torch.bernoulli(torch.ones_like(x[:1])) if self.training else x
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -727,6 +746,7 @@ def sequence_first(net, h):
         (lambda: head(attention), "calls scaled_dot_product_attention"),
         (lambda: head(folded, drop2=nn.Dropout()), "'drop2' reads .* place in the batch"),
         (lambda: head(sequence_first, drop2=nn.Dropout()), "'drop2' reads .* place in the batch"),
+        (lambda: head(drop=Locked()), "'drop' is a .*Locked, with a forward of its own"),
         (lambda: head(drop=nn.Dropout1d()), "'drop' reads .* place in the batch"),
         (lambda: Net(lambda n, x: n.d(x).mean(), d=nn.Dropout()), r"must return \[n c\].*got \[\]"),
         (lambda: Net(lambda n, x: (n.d(x), x), d=nn.Dropout()), r"must return \[n c\].*got tuple"),

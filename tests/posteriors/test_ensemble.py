@@ -154,6 +154,8 @@ def test_probabilities_can_be_declared(models, x):
     torch.testing.assert_close(ensemble(softmaxed, outputs="probs").predict(x), whole)
     with pytest.raises(InputError, match='pass outputs="probs"'):
         ensemble(softmaxed).predict(x)
+    with pytest.raises(InputError, match='pass outputs="probs"'):
+        ensemble([models[0], softmaxed[1]]).predict(x)
 
 
 @pytest.mark.parametrize(

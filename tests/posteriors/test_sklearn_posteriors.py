@@ -433,6 +433,21 @@ def test_frames():
         np.testing.assert_array_equal(posterior.predict(pool[10:20]), expected[10:20])
 
 
+def test_columns_of_frames_are_those_of_the_fit():
+    pandas = pytest.importorskip("pandas")
+    x, y = blobs()
+    frame = pandas.DataFrame(x, columns=list("abcd"))
+    linear = LogisticRegression().fit(frame, y)
+    for said in (
+        Forest(RandomForestClassifier(5).fit(frame, y)).predict,
+        laplace_logistic(linear, frame, y, 4).embed,
+        posteriors.point(linear).embed,
+    ):
+        assert len(said(frame)) == 60
+        with pytest.raises(InputError, match=r"columns \['d', .*fitted to \['a', .*this order"):
+            said(frame[list("dcba")])
+
+
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("classes", [(0, 3), (0, 1, 4)])
 def test_fewer_labels_than_features_leave_the_prior_where_no_input_looks(classes, fit_intercept):

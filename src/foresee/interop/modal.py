@@ -37,11 +37,26 @@ def to_modal(
     def query(
         classifier: Any, X_pool: Inputs, n_instances: int = 1
     ) -> tuple[NDArray[np.int64], Any]:
-        labelled = getattr(classifier, "X_training", None)
-        labels = np.empty(0, np.int64) if labelled is None else classifier.y_training
+        labelled, labels = _known(classifier)
         view = View(posterior_of(classifier), labelled, labels, X_pool, target)
         rng = seeding.generator(seed, len(labels), "query")
         picks = strategy(view, n_instances, rng)
         return picks, arrays.take(X_pool, picks)
 
     return query
+
+
+def _known(classifier: Any) -> tuple[Inputs | None, Any]:
+    """What a learner was fitted to; of a committee, what all of its learners were, together."""
+    learners = getattr(classifier, "learner_list", [classifier])
+    pairs = [
+        (one.X_training, one.y_training)
+        for one in learners
+        if getattr(one, "X_training", None) is not None
+    ]
+    if not pairs:
+        return None, np.empty(0, np.int64)
+    x, y = ([arrays.numpy(part) for part in parts] for parts in zip(*pairs, strict=True))
+    if all(np.array_equal(x[0], other) for other in x):
+        return pairs[0]
+    return np.concatenate(x), np.concatenate(y)

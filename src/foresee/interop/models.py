@@ -18,8 +18,9 @@ def posterior_of(model: Any) -> Posterior:
 
     Args:
         model: a foresee posterior, which is taken as it is; a committee, list or tuple of
-            classifiers, or a forest or bagging, whose members are the draws; what wraps one of
-            these; or one classifier, which has no draws: scores that need them say so.
+            classifiers, or a forest or bagging, whose members are the draws; a learner of modAL
+            or a classifier of scikit-activeml around one of these; or one classifier, which has
+            no draws: scores that need them say so.
 
     >>> from sklearn.ensemble import RandomForestClassifier
     >>> x, y = np.eye(4), np.array([0, 1, 0, 1])
@@ -33,10 +34,12 @@ def posterior_of(model: Any) -> Posterior:
     many = getattr(model, "learner_list", model)  # a committee of modAL
     if isinstance(many, list | tuple):
         return members([one if hasattr(one, "classes_") else one.estimator for one in many])
-    for inner in ("estimator_", "estimator"):  # of scikit-activeml, of modAL
-        wrapped = getattr(model, inner, None)
-        if hasattr(wrapped, "classes_"):
-            return posterior_of(wrapped)
+    for home, inner in (("skactiveml", "estimator_"), ("modAL", "estimator")):
+        # Elsewhere these are what was fitted beside it, such as a forest without its calibration.
+        if any(kind.__module__.startswith(f"{home}.") for kind in type(model).__mro__):
+            wrapped = getattr(model, inner, None)
+            if hasattr(wrapped, "classes_"):
+                return posterior_of(wrapped)
     return point(model)
 
 

@@ -135,6 +135,11 @@ def _drawn(
         )
     many = isinstance(ensemble, list | tuple)
     models = list(ensemble) if many else [ensemble]
+    if fit and not all(hasattr(model, "missing_label") for model in models):
+        raise InputError(
+            "ensemble must be of skactiveml.classifier to be fitted to y, in which labels are "
+            "missing: wrap it in SklearnClassifier, or fit it and pass fit_ensemble=False"
+        )
     fitted = [clone(model).fit(X, y) for model in models] if fit else models
     return posterior_of(fitted if many else fitted[0])
 

@@ -279,7 +279,7 @@ def _trained_by_name(
             for group in optimiser.param_groups:
                 group["lr"] = learning_rate(recipe, iteration)
             some = rng.permutation(len(y))[: recipe.batch]
-            outputs = forward(model, placed(columns[some], model, like))
+            outputs = forward(model, placed(columns[some], model))
             optimiser.zero_grad()
             cross_entropy(outputs, y[torch.from_numpy(some)].to(outputs.device)).backward()
             optimiser.step()

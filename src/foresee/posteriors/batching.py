@@ -5,11 +5,12 @@ torch's switches are the process's. Each batch is a turn, so threads take turns 
 """
 
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, TypeAlias
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, TypeAlias, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import (
     DataLoader,
+    Dataset,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -39,9 +41,11 @@ BATCH = 256
 
 _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
 _LOOKS = 16  # rows times passes in which a network must not differ from itself
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EMPTY = "inputs are empty: pass at least one row"
 _turn = threading.RLock()
 _steady: WeakSet[nn.Module] = WeakSet()  # networks that were seen to repeat themselves
+_apart: WeakSet[nn.Module] = WeakSet()  # and to take each row for itself
 
 
 def map_batches(
@@ -55,12 +59,11 @@ def map_batches(
     """Apply ``function`` to batches of whatever `arrays.rows` or a DataLoader reads, in order.
 
     Batches arrive on the first model's device and, if they are floats, in its precision; rows of
-    dicts become one tensor for each argument that its ``forward`` names. While ``function`` runs,
-    the models are lent by `evaluating`, or ``lend``, and float32 is float32, or bfloat16 where
+    dicts become one tensor for each argument that a ``forward`` names. While ``function`` runs, the
+    models are lent by `evaluating`, or ``lend``, and float32 is float32, or bfloat16 where
     ``coarse`` will do. When a GPU runs out of memory the batch is halved for all that follow.
     """
-    model, like = models[0], weight_of(models[0])
-    autocast = torch.autocast(like.device.type, torch.bfloat16, enabled=coarse)
+    autocast = torch.autocast(weight_of(models[0]).device.type, torch.bfloat16, enabled=coarse)
 
     def run(x: Batch) -> Tensor:
         with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
@@ -69,12 +72,12 @@ def map_batches(
             return function(x)
 
     if isinstance(inputs, DataLoader):
-        return torch.cat([run(placed(part, model, like)) for part in batches(inputs)])
+        return torch.cat([run(placed(part, *models)) for part in batches(inputs, *models)])
     checks.count("batch", batch, 1 << 40, of="any set")
     rows, n = _rows(inputs)
     start, out, shrunk = 0, torch.empty(0), False
     while start < n:
-        x = placed(_part(rows, start, batch), model, like)
+        x = placed(_part(rows, start, batch, models), *models)
         try:
             part = run(x)
         except torch.cuda.OutOfMemoryError:
@@ -103,12 +106,12 @@ def map_batches(
     return out
 
 
-def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
+def batches(inputs: Any, *models: nn.Module) -> Iterator[Any]:
     """Read rows or a DataLoader in order; labels that come with the inputs are left out."""
     if not isinstance(inputs, DataLoader):
         rows, n = _rows(inputs)
-        for start in range(0, n, batch):
-            yield _part(rows, start, batch)
+        for start in range(0, n, BATCH):
+            yield _part(rows, start, BATCH, models)
         return
     order: Any = inputs if inputs.batch_sampler is None else inputs.batch_sampler
     sampler = getattr(order, "sampler", None)
@@ -122,6 +125,7 @@ def batches(inputs: Any, batch: int = BATCH) -> Iterator[Any]:
     empty = True
     for values in inputs:
         empty = False
+        _refuse_parts(values, models, batched=True)
         yield values[0] if isinstance(values, tuple | list) else values
     if empty:
         raise InputError(_EMPTY)
@@ -145,8 +149,12 @@ def logits(outputs: Any) -> Any:
 
 
 def forward(model: nn.Module, x: Batch) -> Any:
-    """Run a network on a copy of a batch, as it may write to it."""
-    x = each(Tensor.clone, x)
+    """Run a network on a copy of what it reads of a batch, as it may write to it."""
+    dtype = weight_of(model).dtype  # in an ensemble, not that of all
+    x = each(
+        lambda v: v.to(dtype if v.is_floating_point() else v.dtype, copy=True),
+        _named(x, model) if isinstance(x, dict) else x,
+    )
     return logits(model(**x) if isinstance(x, dict) else model(x))
 
 
@@ -233,7 +241,7 @@ def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
         if isinstance(module, nn.Linear)
     ]
     try:
-        with evaluating(model):
+        with evaluating(model), uncompiled():
             forward(model, x)
     finally:
         for hook in hooks:
@@ -256,14 +264,28 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
                 module.training = mode
 
 
+def uncompiled() -> AbstractContextManager[Any]:
+    """Run compiled parts as they were written, as their code does not look at hooks and masks."""
+    compiler = "torch._dynamo" in sys.modules  # to import it takes seconds
+    return torch.compiler.set_stance("force_eager") if compiler else nullcontext()
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The network in wrappers that change no number: compiled, or spread over several GPUs."""
+    inner: Any = model
+    while isinstance(inner, nn.DataParallel) or hasattr(inner, "_orig_mod"):
+        inner = inner.module if isinstance(inner, nn.DataParallel) else inner._orig_mod
+    return cast(nn.Module, inner)
+
+
 def weight_of(model: nn.Module) -> Tensor:
     """Some tensor with the device and the precision of the model."""
     return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
 
 
 def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
-    """Refuse a network whose answer is another at every call, or depends on the batch."""
-    if model in _steady:
+    """Refuse a network whose answer for a row is another at every call, or beside other rows."""
+    if model in _apart or (model in _steady and size(x) == 1):
         return
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_mean is None:
@@ -272,16 +294,36 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
                 "depend on the batch; train it with track_running_stats=True, or use GroupNorm"
             )
     few = each(lambda v: v[:_LOOKS], x)  # and few passes, unless there is hardly a row to look at
-    first, *rest = (forward(model, few) for _ in range(max(2, _LOOKS // size(few))))
-    if isinstance(first, Tensor) and first.is_floating_point() and first.numel():
-        error = torch.finfo(first.dtype).eps ** 0.5  # some GPU kernels add in any order
-        scale = error * float(first.abs().nan_to_num().amax())
-        if not all(torch.allclose(first, y, error, scale, equal_nan=True) for y in rest):
-            raise InputError(
-                "the model is random in eval mode, so its draws would be others at every call: let "
-                "self.training switch what is random in forward"
-            )
+    passes = 1 if model in _steady else max(2, _LOOKS // size(few))
+    first, *rest = (forward(model, few) for _ in range(passes))
+    if not all(_agree(first, y, 0.0) for y in rest):  # some GPU kernels add in any order
+        raise InputError(
+            "the model is random in eval mode, so its draws would be others at every call: let "
+            "self.training switch what is random in forward"
+        )
     _steady.add(model)
+    if size(x) == 1:
+        return
+    last = max(1, size(few) // 8)
+    alone = forward(model, each(lambda v: v[-last:], few))
+    whole = isinstance(first, Tensor) and first.ndim > 0
+    # Batches of other sizes round otherwise; what mixes rows is far worse.
+    if whole and not _agree(first[-last:], alone, 0.02):
+        raise InputError(
+            "the model's answer for a row depends on the rows beside it, so draws would depend on "
+            "the batch: look for batch_first=True left out of a recurrent or attention layer, or "
+            "for a mean or a softmax over the first axis"
+        )
+    _apart.add(model)
+
+
+def _agree(x: Any, y: Any, least: float) -> bool:
+    """Whether two answers are close; those of unlike forms are refused later."""
+    if not (isinstance(x, Tensor) and x.is_floating_point() and x.numel() and x.shape == y.shape):
+        return True
+    error = max(least, torch.finfo(x.dtype).eps ** 0.5)
+    scale = error * float(x.abs().nan_to_num().amax())
+    return torch.allclose(x, y, error, scale, equal_nan=True)
 
 
 @contextmanager
@@ -310,34 +352,73 @@ def _rows(inputs: Any) -> tuple[Any, int]:
     return rows, len(rows)
 
 
-def _part(rows: Any, start: int, batch: int) -> Any:
-    part = unlabelled(rows[start : start + batch])
+def _part(rows: Any, start: int, batch: int, models: tuple[nn.Module, ...]) -> Any:
+    part = rows[start : start + batch]
+    if isinstance(part, Dataset):
+        part = [part[i] for i in range(len(part))]  # type: ignore[arg-type]
+    if isinstance(part, list) and part:
+        _refuse_parts(part[0], models)
+    part = unlabelled(part)
     dense = isinstance(part, list) and isinstance(part[0], np.ndarray | Tensor)
     return stacked(part) if dense else part
 
 
-def placed(part: Any, model: nn.Module, like: Tensor) -> Batch:
-    """A batch of its own memory, as forward may write to it, where the model can read it."""
+def _refuse_parts(row: Any, models: tuple[nn.Module, ...], *, batched: bool = False) -> None:
+    """Refuse inputs of several parts, such as tokens and their mask: only the first is read."""
+    if not isinstance(row, tuple | list) or not isinstance(row[0], np.ndarray | Tensor):
+        return
+    more = [list(part.shape[batched:]) for part in row[1:] if getattr(part, "ndim", 0) > batched]
+    for model in models if more else ():
+        takes = inspect.signature(model.forward).parameters.values()
+        names = [p.name for p in takes if p.kind in _POSITIONAL and not isinstance(p.default, bool)]
+        if len(names) > 1:
+            raise InputError(
+                f"rows of inputs have parts beyond the first, of shape {more}, which would not be "
+                f"read, and the model's forward takes {names}: let rows be dicts of these names, "
+                "or the first part alone"
+            )
+
+
+def placed(part: Any, *models: nn.Module) -> Batch:
+    """A batch of its own memory, as forward may write to it, where the models can read it."""
+    weights = [weight_of(model) for model in models]
+    finest = max((weight.dtype for weight in weights), key=lambda dtype: dtype.itemsize)
 
     def place(values: Any) -> Tensor:
         x = stacked(values)
-        return x.to(like.device, like.dtype if x.is_floating_point() else x.dtype, copy=True)
+        dtype = finest if x.is_floating_point() else x.dtype
+        return x.to(weights[0].device, dtype, copy=True)
 
     if isinstance(part, Mapping):
-        return {name: place(column) for name, column in _named(part, model).items()}
+        named = {key: v for model in models for key, v in _named(part, model).items()}
+        return {name: place(column) for name, column in named.items()}
     return place(part)
 
 
 def _named(columns: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The columns that are arguments of forward."""
-    known = inspect.signature(model.forward).parameters
+    """The columns that are arguments of forward; all of them, if it names none and takes any."""
+    model = bare(model)
+    takes, known = inspect.signature(model.forward).parameters, _arguments(model)
     inputs = {name: column for name, column in columns.items() if name not in _LABELS}
     named = {name: column for name, column in inputs.items() if name in known}
-    if not named and any(p.kind is p.VAR_KEYWORD for p in known.values()):
+    if not named and any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return inputs
     if not named:
         raise InputError(
             f"inputs have the columns {list(columns)}, but the model's forward takes "
-            f"{list(known)}: rename the columns after its arguments"
+            f"{list(takes)}: rename the columns after its arguments"
         )
     return named
+
+
+def _arguments(model: nn.Module, *, wrapped: bool = False) -> set[str]:
+    """Names that forward takes, or hands on by ``**`` to a network in it that shares some."""
+    takes = inspect.signature(model.forward).parameters.values()
+    own = {p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    known = set(own)
+    if any(p.kind is p.VAR_KEYWORD for p in takes):
+        for part in model.children():
+            inner = _arguments(part, wrapped=True)
+            if not own.isdisjoint(inner) or (wrapped and not own):  # what names none hands on all
+                known |= inner
+    return known

@@ -18,6 +18,7 @@ from foresee.posteriors.batching import (
     BATCH,
     Batch,
     Outputs,
+    bare,
     each,
     forward,
     map_batches,
@@ -99,8 +100,7 @@ class McDropout:
         checks.n_draws(self.draws)
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
-        # A compiled model would be compiled again for each draw.
-        object.__setattr__(self, "model", getattr(self.model, "_orig_mod", self.model))
+        object.__setattr__(self, "model", bare(self.model))
         masks = Masks(self.draws, self.seed, dropout_layers(self.model))
         object.__setattr__(self, "_masks", masks)
 

@@ -152,6 +152,8 @@ class Ensemble:
 
         outputs = map_batches(members, inputs, *self.models, batch=self.batch)
         # All rows at once: in a single row, logits can pass for probabilities by chance.
+        for member in outputs.unbind(1):
+            probabilities(member, self.outputs, self.classes)  # a mean would hide the odd one
         return probabilities(outputs, self.outputs, self.classes)
 
     def point(self, inputs: Inputs) -> Tensor:

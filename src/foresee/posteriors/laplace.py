@@ -17,6 +17,7 @@ from foresee import checks
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
+    bare,
     forward,
     last_linear,
     map_batches,
@@ -61,7 +62,7 @@ def laplace(
     checks.n_draws(draws)
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
-    trained, network = (copy.deepcopy(model).eval() for _ in range(2))
+    trained, network = (copy.deepcopy(bare(model)).eval() for _ in range(2))
     x = map_batches(stacked, inputs, trained)
     y = class_numbers(labels, x)
     if subset == "last_layer":
@@ -166,8 +167,15 @@ def _output_layer(model: nn.Module, x: Tensor) -> tuple[str, nn.Linear]:
     if features is None:
         raise InputError(f"the model has no linear layer: {remedy}")
     layer: Any = model.get_submodule(name)
+    holds = [key for key, _ in layer.named_parameters()]
+    if holds not in (["weight", "bias"], ["weight"]):
+        raise InputError(
+            f"the last linear layer, {name!r}, holds {holds}, expected its weight and bias alone: "
+            f"{remedy}, or remove what computes its weight (a norm, pruning, adapters)"
+        )
     with torch.no_grad():
-        ours, outputs = layer(features), forward(model, x)
+        ours = nn.functional.linear(features, layer.weight, layer.bias)
+        outputs = forward(model, x)
     error = 10 * torch.finfo(ours.dtype).eps ** 0.5
     if features.ndim != 2 or ours.shape != outputs.shape:
         raise InputError(

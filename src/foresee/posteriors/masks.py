@@ -26,6 +26,7 @@ from foresee.posteriors.batching import (
     forward,
     one_row_each,
     size,
+    uncompiled,
     weight_of,
 )
 from foresee.seeding import generator
@@ -137,6 +138,13 @@ def dropout_layers(model: nn.Module) -> Layers:
             )
     dropouts = [(n, m) for n, m in model.named_modules() if isinstance(m, _DropoutNd)]
     layers: Layers = {module: (name, module.p) for name, module in dropouts if module.p > 0}
+    for module, (name, _) in layers.items():
+        if type(module).forward.__module__ != _DropoutNd.__module__:
+            raise InputError(
+                f"dropout layer {name!r} is a {type(module).__module__}.{type(module).__name__}, "
+                "with a forward of its own, so its masks are unknown: put a dropout layer of "
+                "torch.nn in its place (baal's unpatch_module does)"
+            )
     if not layers:
         raise InputError(
             "model has no dropout layer with p > 0, so all draws would be equal: train it with "
@@ -218,14 +226,13 @@ def whole_pass(model: nn.Module, masks: Masks, x: Batch, draw: int) -> Tensor:
 @contextmanager
 def borrowed(model: nn.Module) -> Iterator[None]:
     """Lend the model as `evaluating` does; each module's attributes come back as they were."""
-    with evaluating(model):
+    with evaluating(model), uncompiled():
         saved = [(module, dict(vars(module))) for module in model.modules()]
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)  # it skips a transformer's dropout layers
         try:
             for module, _ in saved:
                 module.training = False  # a model's own eval() may spare some
-                vars(module)["_compiled_call_impl"] = None
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)

@@ -32,6 +32,7 @@ from foresee.posteriors.batching import (
     BATCH,
     Outputs,
     at_least_float32,
+    bare,
     forward,
     logits,
     map_batches,
@@ -213,7 +214,7 @@ def _sample(
     _at_least(draws=(sum(keep for _, _, keep in moves), 2), batch=(batch, 1))
     _at_least(step=(moves[0][0], 1e-12), temperature=(moves[-1][1], 0))
     _at_least(prior_precision=(precision, 0))
-    chain = copy.deepcopy(model).eval()
+    chain = copy.deepcopy(bare(model)).eval()
     params = [p for p in chain.parameters() if p.requires_grad]
     frozen = {name for name, p in chain.named_parameters() if not p.requires_grad}
     if not params:

@@ -118,7 +118,8 @@ def laplace_logistic(
     angles to all inputs is left as the prior has it, N(0, C), and needs no Hessian.
 
     Args:
-        model: a LogisticRegression with an L2 penalty; it is left as it was.
+        model: a LogisticRegression with an L2 penalty, fitted without sample weights; it is left
+            as it was.
         inputs: what it was fitted to [l d].
         labels: [l].
         draws: how many draws of the weights, t.
@@ -200,8 +201,7 @@ class Forest:
         subsets = getattr(self.model, "estimators_features_", [slice(None)] * len(trees))
 
         def every(x: Inputs) -> NDArray[np.float32]:
-            rows = x.tocsr() if hasattr(x, "tocsr") else arrays.numpy(x)
-            table = _table(self.model, rows)
+            table = _numbers(self.model, x)
             known = [self.model.classes_[tree.classes_.astype(int)] for tree in trees]
             parts = zip(trees, [table[:, some] for some in subsets], known, strict=True)
             return np.stack([class_probs(tree, x, names, mine) for tree, x, mine in parts], 1)
@@ -256,7 +256,7 @@ class Members:
             raise InputError("no embedding of these members: use a score from draws, or a network")
         from sklearn.utils import check_array  # refuses NaN, as each of the models would
 
-        return map_rows(lambda x: check_array(_dense(_table(self.models[0], x))), inputs)
+        return map_rows(lambda x: check_array(_dense(_numbers(self.models[0], x))), inputs)
 
     def _names(self) -> NDArray[Any]:
         models = self.models if self.whole is None else (*self.models, self.whole)
@@ -373,8 +373,20 @@ def _dense(x: Any) -> NDArray[np.float32]:
 
 def read_by_last_step(model: Any, inputs: Inputs) -> NDArray[np.float32]:
     """What the last step of a pipeline reads [n d]; the inputs of what is no pipeline."""
-    x = _table(model, inputs)
-    return _dense(model[:-1].transform(x) if hasattr(model, "steps") and len(model) > 1 else x)
+    if hasattr(model, "steps") and len(model) > 1:
+        return _dense(model[:-1].transform(_table(model, inputs)))
+    return _dense(_numbers(model, inputs))
+
+
+def _numbers(model: Any, inputs: Inputs) -> Any:
+    """Rows without names [n d]; those of a frame must be as the model was fitted to them."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and hasattr(inputs, "columns") and list(inputs.columns) != list(names):
+        raise InputError(
+            f"inputs have the columns {list(inputs.columns)}, but {type(model).__name__} was "
+            f"fitted to {list(names)}: pass these, in this order"
+        )
+    return _table(model, inputs.tocsr() if hasattr(inputs, "tocsr") else arrays.numpy(inputs))
 
 
 def _table(model: Any, inputs: Inputs) -> Inputs:
