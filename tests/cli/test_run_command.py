@@ -587,7 +587,7 @@ def interrupted(child):
 
 @LINUX
 def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
-    with start("--jobs", "2") as child:
+    with start("--jobs", "2", "--seeds", "5") as child:  # more trials than loky takes at once
         wait_for_rounds("runs", 2, child)
         before = contents("runs")
         *earlier, last = interrupted(child)
