@@ -118,18 +118,23 @@ def read(
 
 
 def _column(path: Path, name: str) -> NDArray[Any]:
-    found = sources.read(path, inputs=name, labels=name).labels
-    return np.array([str(value) for value in found or ()])
+    found = sources.read(path, inputs=name, labels=name).labels or []
+    _check_known(path, found, "domain")
+    return np.array([str(value) for value in found])
+
+
+def _check_known(path: Path, values: Any, what: str) -> None:
+    missing = sum(value is None or value == "" or value != value for value in values)
+    if missing:
+        raise InputError(
+            f"{path}: {missing} of {len(values)} rows have no {what}, and an experiment must know "
+            "them all: leave those rows out"
+        )
 
 
 def _encoded(path: Path, labels: Any) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes, numbers by size and all else by name, and each row's position."""
-    missing = sum(label is None or label == "" or label != label for label in labels)
-    if missing:
-        raise InputError(
-            f"{path}: {missing} of {len(labels)} rows have no label, and an experiment must know "
-            "them all: leave those rows out"
-        )
+    _check_known(path, labels, "label")
     numbers = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
     known = sorted(set(labels)) if numbers else sorted({str(label) for label in labels})
     where = {str(label): place for place, label in enumerate(known)}
