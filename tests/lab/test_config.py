@@ -318,6 +318,9 @@ def none(inputs, labels, rng):
 
 def strange(pool, val):
     return None
+
+from functools import partial
+nameless = partial(fit)
 """
 BUILD = """
 import torch
@@ -339,6 +342,12 @@ def test_a_posterior_of_ones_own(folder):
     assert all(trial.rounds[-1].accuracy > 0.45 for trial in trials)
     assert re.fullmatch(r"mine_\w{8}\.fit", trials[0].header["method"]["sampler"]["fit"])
     assert trials[0].experiment.network == "mine.py:fit"
+
+
+def test_a_posterior_of_ones_own_needs_no_name(folder):
+    Path("mine.py").write_text(FIT)
+    write(('"forest"', '"mine.py:nameless"'))
+    assert all(trial.finished for trial in run(read()))
 
 
 @pytest.mark.parametrize(

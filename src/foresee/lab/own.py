@@ -345,7 +345,7 @@ class OwnNetwork(DropoutNetwork):
             body = _called(self.make, classes=self.classes, shape=self.shape, seed=seed)
         if not isinstance(body, nn.Module):
             raise InputError(
-                f"{self.make.__name__} must return a torch.nn.Module, got {type(body).__name__}"
+                f"{_name(self.make)} must return a torch.nn.Module, got {type(body).__name__}"
             )
         first = [networks.Standardise(self.mean, self.std)] if self.mean else []
         return nn.Sequential(*first, body).to(self.device)
@@ -365,11 +365,16 @@ class OwnPosterior:
         for name in ("predict", "point"):
             if not callable(getattr(fitted, name, None)):
                 raise InputError(
-                    f"{self.fit.__name__} must return a posterior, with predict(inputs) [n t c] "
+                    f"{_name(self.fit)} must return a posterior, with predict(inputs) [n t c] "
                     f"and point(inputs) [n c], got {type(fitted).__name__}: return what "
                     "foresee.posteriors.bootstrap gives, or a class with both"
                 )
-        return _Checked(fitted, self.fit.__name__, self.classes)
+        return _Checked(fitted, _name(self.fit), self.classes)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """What messages call it: a partial, or an object that is called, has no name of its own."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _called(function: Callable[..., Any], **given: Any) -> Any:
@@ -377,7 +382,7 @@ def _called(function: Callable[..., Any], **given: Any) -> Any:
     parameters = inspect.signature(function).parameters
     if any(name not in given and p.default is p.empty for name, p in parameters.items()):
         raise InputError(
-            f"{function.__name__} must take ({', '.join(given)}) or some of these, got "
+            f"{_name(function)} must take ({', '.join(given)}) or some of these, got "
             f"({', '.join(parameters)}): rename its arguments"
         )
     return function(**{name: value for name, value in given.items() if name in parameters})
