@@ -100,7 +100,7 @@ BAD = {
     "no size": (trial(seed=9, n_labelled=(10, 20, 10**400)), "beyond all bounds"),
     "no accuracy": (trial(seed=9, accuracy=(0.1, 2.0, 0.5)), "between 0 and 1"),
     "less than nothing": (trial(seed=9, accuracy=(0.1, -0.2, 0.5)), "between 0 and 1"),
-    "a class that is none": (trial(seed=9, labels=((0, 7), (1, 1), ())), "bought a class"),
+    "a class that is none": (trial(seed=9, labels=((0, 2), (1, 1), ())), "bought a class"),
     "no class": (trial(seed=9, experiment=replace(TOY, dataset="n", classes=0)), "has 0 classes"),
     "classes without end": (
         trial(seed=9, experiment=replace(TOY, dataset="n", classes=10**9)),
@@ -470,6 +470,13 @@ def test_a_badly_trained_round_is_found(changes, problem):
     unhealthy = study(*good, bad).unhealthy
     found = [(u.trial.method, u.round.number, u.problem) for u in unhealthy]
     assert found == ([("BALD", 1, problem)] if problem else [])
+
+
+def test_an_area_is_marked_for_bad_rounds_of_its_own_trials_alone():
+    stuck = {"stuck": (False, True)}
+    assert study(trial(), trial(seed=1, accuracy=(0.5, 0.6), **stuck)).bad_rounds["MELL"] == 1
+    begun = trial(seed=1, accuracy=(0.5, 0.6), finished=False, **stuck)
+    assert study(trial(), begun).bad_rounds["MELL"] == 0
 
 
 def test_networks_that_all_fit_badly_are_one_caution_not_many():
