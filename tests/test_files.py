@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and nothing stays of those that were not."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -87,3 +88,13 @@ def test_devices_and_folders_are_not_replaced(tmp_path):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere/file could not be written \(No such file"):
         files.write(tmp_path / "nowhere" / "file", b"")
+
+
+def test_a_read_only_disk_is_named_with_a_remedy(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("builtins.open", refused)
+    monkeypatch.setattr(os, "unlink", refused)  # even of what is not there
+    with pytest.raises(InputError, match=r"a could not be written \(Read-only.*another folder"):
+        files.write(tmp_path / "a", b"")

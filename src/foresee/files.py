@@ -36,7 +36,8 @@ def write(path: Path, content: bytes) -> None:
             f"{path} could not be written ({error.strerror}): make room or choose another folder"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, this says so once more
+            temporary.unlink()
 
 
 def _sweep(folder: Path) -> None:

@@ -71,6 +71,15 @@ def test_the_file_may_lie_elsewhere(folder):
     assert done.stderr.endswith("next: foresee report 'some runs' -o report\n")
 
 
+def test_a_file_called_as_a_known_data_set_gets_another_name(folder):
+    Path("toy.npz").rename("MNIST.npz")
+    invoke("init", "toy.toml", "--data", "MNIST.npz")
+    small("toy.toml")
+    done = invoke("run", "toy.toml", "--methods", "random")
+    assert done.exit_code == 0, done.output
+    assert Path("runs/my-mnist-noshift").is_dir()
+
+
 def test_what_is_there_is_not_overwritten(folder):
     Path("toy.toml").write_text("precious")
     refused = invoke("init", "toy.toml", "--data", "toy.npz")

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -432,6 +433,19 @@ def test_a_narrow_terminal_cuts_no_name_either(small, monkeypatch):
         assert "Target" in shown
 
 
+def test_a_narrow_terminal_cuts_no_number_in_two(small, monkeypatch):
+    command("run", "digits", "--methods", "random,mell", "--seeds", "2")
+    monkeypatch.setattr("foresee.cli.console._WIDE", 45)
+    shown = command("report", "runs").stdout
+    assert max(map(len, shown.splitlines())) <= 45
+    assert len(re.findall(r"\d+\.\d\d ± \d+\.\d\d ", shown)) == 6
+    assert [shown.count(f"digits, {of}") for of in ("no shift", "shift", "narrow")] == [1, 1, 1]
+    monkeypatch.setattr("foresee.cli.console._WIDE", 80)
+    rows = rows_of(command("status", "runs"))
+    assert [row[:5] for row in rows[:1]] == [["digits-narrow", "MELL", "2/2", "0", "6/6"]]
+    assert len(rows) == 6
+
+
 def test_a_terminal_gets_a_bar_and_no_line_for_every_trial(small):
     result = command(
         "run", "digits", "--shift", "--methods", "random", "--seeds", "2", FORCE_COLOR="1"
@@ -587,7 +601,7 @@ def interrupted(child):
 
 @LINUX
 def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
-    with start("--jobs", "2") as child:
+    with start("--jobs", "2", "--seeds", "5") as child:  # more trials than loky takes at once
         wait_for_rounds("runs", 2, child)
         before = contents("runs")
         *earlier, last = interrupted(child)

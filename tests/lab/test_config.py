@@ -276,6 +276,13 @@ def test_labels_that_are_missing_are_refused(folder):
         own.read("t", Own("csv", "", ("a",), "b"), 0, Path("t.csv"))
 
 
+def test_domains_that_are_missing_are_refused(folder):
+    """A row of which nobody knows whence it came would be of the target."""
+    Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,\n3,y,south\n")
+    with pytest.raises(InputError, match="1 of 3 rows have no domain"):
+        own.read("t", Own("csv", "", ("a",), "b", "site"), 0, Path("t.csv"))
+
+
 def test_numbers_that_are_none_are_refused(folder):
     np.savez("n.npz", x=np.array([[1.0], [np.nan]]), y=[0, 1])
     with pytest.raises(InputError, match=r"n\.npz: row 1 is not finite"):
@@ -311,6 +318,9 @@ def none(inputs, labels, rng):
 
 def strange(pool, val):
     return None
+
+from functools import partial
+nameless = partial(fit)
 """
 BUILD = """
 import torch
@@ -332,6 +342,12 @@ def test_a_posterior_of_ones_own(folder):
     assert all(trial.rounds[-1].accuracy > 0.45 for trial in trials)
     assert re.fullmatch(r"mine_\w{8}\.fit", trials[0].header["method"]["sampler"]["fit"])
     assert trials[0].experiment.network == "mine.py:fit"
+
+
+def test_a_posterior_of_ones_own_needs_no_name(folder):
+    Path("mine.py").write_text(FIT)
+    write(('"forest"', '"mine.py:nameless"'))
+    assert all(trial.finished for trial in run(read()))
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,31 @@ def test_a_file_of_ones_own_that_does_not_run_is_named(tmp_path, text, message):
         methods.own(f"{tmp_path}/mine.py:score")
 
 
+FAR = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Far:
+    first: int = 0
+    def __call__(self, view, size, rng):
+        return range(self.first, size)
+
+far = Far()
+"""
+
+
+def test_an_object_of_ones_own_is_told_by_the_content_of_its_file(tmp_path):
+    """Or its rounds would mix with those of another code; it may have annotations as texts."""
+    found = []
+    for text in (FAR, FAR, FAR + "# changed"):
+        (tmp_path / "mine.py").write_text(text)
+        built = method(f"{tmp_path}/mine.py:far")
+        found.append(store.configuration(DIGITS, built, 0)["method"]["strategy"])
+    assert found[0] == found[1] != found[2]
+    assert found[0]["first"] == 0
+
+
 @pytest.mark.parametrize("function", ["../../evil", "a/b", "", "a b", "f.g", "3", "evil\n"])
 def test_a_function_whose_name_could_lead_out_of_the_store_is_refused(tmp_path, function):
     (tmp_path / "p.py").write_text(f"globals()[{function!r}] = lambda pool: pool[:, 0, 0]")

@@ -73,6 +73,12 @@ def test_the_published_figures_are_those_of_the_shared_folder():
     assert (files("foresee.lab.report") / "paper_auc.csv").read_bytes() == SHARED.read_bytes()
 
 
+def test_differences_of_a_ten_thousandth_are_tested_too():
+    ours, theirs = [0.9001, 0.9003, 0.9002], [0.9, 0.9, 0.9]
+    found = paired(dict(enumerate(ours)), dict(enumerate(theirs)))
+    assert found.p == pytest.approx(ttest_rel(ours, theirs).pvalue)
+
+
 def test_one_seed_has_no_deviation_and_wins_nothing():
     assert mean_std([0.5]).mean == 0.5
     assert math.isnan(mean_std([0.5]).std)

@@ -32,10 +32,14 @@ def progress_bar() -> progress.Progress:
     )
 
 
+def width() -> int:
+    """Characters in a line; a file or a pipe has no edge at which names would have to be cut."""
+    return Console().width if sys.stdout and sys.stdout.isatty() else _WIDE
+
+
 def show(table: Table) -> None:
     """Print a table, whole."""
-    # A file or a pipe has no edge at which names would have to be cut.
-    Console(width=None if sys.stdout and sys.stdout.isatty() else _WIDE).print(table)
+    Console(width=width()).print(table)
 
 
 def to_stdout(text: str) -> None:

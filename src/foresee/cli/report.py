@@ -9,10 +9,14 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from foresee.cli.console import FOLDER, leave_out, progress_bar, show
+from foresee.cli.console import FOLDER, leave_out, progress_bar, show, width
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from foresee.lab.report.tables import Table
+
+_EDGES, _GAP = 4, 3  # characters of a table around it, and between two of its columns
 
 
 def report(
@@ -39,13 +43,28 @@ def write_report(folder: Path, out: Path) -> None:
         page = pages.write(
             found, out, left_out, lambda done, n: bar.update(task, completed=done, total=n)
         )
-    show(_by_method(auc_table(found)))
+    areas = auc_table(found)
+    Console().print(Text(areas.caption), soft_wrap=True)
+    for part in _fitting(areas):
+        show(_by_method(part))
     Console().print(Text(f"report: {page}"), soft_wrap=True)
+
+
+def _fitting(values: "Table") -> "Iterator[Table]":
+    """The same in as many tables as fit beside their methods, so that no number is cut in two."""
+    space = width() - _EDGES - max(map(len, values.columns))
+    some: list[tuple[str, ...]] = []
+    for row in values.rows:
+        if some and sum(_GAP + max(map(len, each)) for each in (*some, row)) > space:
+            yield values._replace(rows=some)
+            some = []
+        some.append(row)
+    yield values._replace(rows=some)
 
 
 def _by_method(values: "Table") -> Printed:
     """Methods are many and experiments often few: a row for each method fits a terminal."""
-    table = Printed(title=values.caption, box=box.SIMPLE_HEAD)
+    table = Printed(box=box.SIMPLE_HEAD)
     columns = list(zip(values.columns, *values.rows, strict=True))
     for number, name in enumerate(columns[0]):
         table.add_column(

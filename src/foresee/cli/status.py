@@ -22,9 +22,9 @@ def status(
     for trial in store.trials(folder, leave_out):
         groups.setdefault((trial.experiment.name, trial.method), []).append(trial)
     narrow = any(group[0].experiment.target for group in groups.values())
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     columns = ["experiment", "method", "finished", "running", "rounds", "accuracy"]
-    columns += ["in target"] * narrow + ["missing seeds"]
+    columns += ["in target"] * narrow + ["missing"]
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number > 1 else "left", overflow="fold")
     for (experiment, method), group in groups.items():

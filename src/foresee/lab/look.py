@@ -12,6 +12,7 @@ import numpy as np
 
 from foresee import sources, tables
 from foresee.errors import InputError
+from foresee.lab import paper
 
 _SIDE = 32  # pixels of images
 _PROSE = 20  # characters of a column's values from which on it is taken for texts to read
@@ -62,6 +63,7 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
     some = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())[:8])
     more = ", …" if len(counts) > 8 else ""
     name = re.sub(r"[^\w-]+", "_", path.resolve().stem, flags=re.ASCII).strip("_-") or "data"
+    name = f"my-{name}" if name.lower() in paper.datasets() else name
     where = Path(os.path.relpath(path, home)).as_posix()
     lines = [
         f"# {len(found.labels)} rows of {found.kind}, {len(counts)} classes: {some}{more}.",

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -238,10 +239,13 @@ def load(name: str, what: str, known: Iterable[str] = ()) -> Any:
     if spec is None or spec.loader is None:
         raise InputError(f"{what} {name}: {file} must be a Python file, such as mine.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up the names in their annotations
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a stranger's file does
         raise InputError(f"{what} {name}: {file} does not run ({error!r}): mend it") from error
+    finally:  # or joblib would have its processes import what they cannot
+        sys.modules.pop(spec.name, None)
     found = getattr(module, function, None)
     if not callable(found):
         raise InputError(

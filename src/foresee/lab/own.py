@@ -118,18 +118,23 @@ def read(
 
 
 def _column(path: Path, name: str) -> NDArray[Any]:
-    found = sources.read(path, inputs=name, labels=name).labels
-    return np.array([str(value) for value in found or ()])
+    found = sources.read(path, inputs=name, labels=name).labels or []
+    _check_known(path, found, "domain")
+    return np.array([str(value) for value in found])
+
+
+def _check_known(path: Path, values: Any, what: str) -> None:
+    missing = sum(value is None or value == "" or value != value for value in values)
+    if missing:
+        raise InputError(
+            f"{path}: {missing} of {len(values)} rows have no {what}, and an experiment must know "
+            "them all: leave those rows out"
+        )
 
 
 def _encoded(path: Path, labels: Any) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes, numbers by size and all else by name, and each row's position."""
-    missing = sum(label is None or label == "" or label != label for label in labels)
-    if missing:
-        raise InputError(
-            f"{path}: {missing} of {len(labels)} rows have no label, and an experiment must know "
-            "them all: leave those rows out"
-        )
+    _check_known(path, labels, "label")
     numbers = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
     known = sorted(set(labels)) if numbers else sorted({str(label) for label in labels})
     where = {str(label): place for place, label in enumerate(known)}
@@ -340,7 +345,7 @@ class OwnNetwork(DropoutNetwork):
             body = _called(self.make, classes=self.classes, shape=self.shape, seed=seed)
         if not isinstance(body, nn.Module):
             raise InputError(
-                f"{self.make.__name__} must return a torch.nn.Module, got {type(body).__name__}"
+                f"{_name(self.make)} must return a torch.nn.Module, got {type(body).__name__}"
             )
         first = [networks.Standardise(self.mean, self.std)] if self.mean else []
         return nn.Sequential(*first, body).to(self.device)
@@ -360,11 +365,16 @@ class OwnPosterior:
         for name in ("predict", "point"):
             if not callable(getattr(fitted, name, None)):
                 raise InputError(
-                    f"{self.fit.__name__} must return a posterior, with predict(inputs) [n t c] "
+                    f"{_name(self.fit)} must return a posterior, with predict(inputs) [n t c] "
                     f"and point(inputs) [n c], got {type(fitted).__name__}: return what "
                     "foresee.posteriors.bootstrap gives, or a class with both"
                 )
-        return _Checked(fitted, self.fit.__name__, self.classes)
+        return _Checked(fitted, _name(self.fit), self.classes)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """What messages call it: a partial, or an object that is called, has no name of its own."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _called(function: Callable[..., Any], **given: Any) -> Any:
@@ -372,7 +382,7 @@ def _called(function: Callable[..., Any], **given: Any) -> Any:
     parameters = inspect.signature(function).parameters
     if any(name not in given and p.default is p.empty for name, p in parameters.items()):
         raise InputError(
-            f"{function.__name__} must take ({', '.join(given)}) or some of these, got "
+            f"{_name(function)} must take ({', '.join(given)}) or some of these, got "
             f"({', '.join(parameters)}): rename its arguments"
         )
     return function(**{name: value for name, value in given.items() if name in parameters})

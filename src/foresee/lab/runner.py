@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,7 +152,7 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
     if workers == 1 or place.device.startswith("cuda"):
         yield from _side_by_side(jobs, place, workers)
         return
-    from joblib.externals.loky import as_completed, get_reusable_executor
+    from joblib.externals.loky import FIRST_COMPLETED, get_reusable_executor, wait
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     executor = get_reusable_executor(
@@ -162,9 +163,14 @@ def _pass(jobs: Sequence[Job], place: Place, workers: int) -> Iterator[Outcome]:
         env=dict.fromkeys(_THREADS, str(place.threads)),
     )
     try:
+        # No more than loky takes at once: ended early, it would trip over those that wait.
+        queue = iter(jobs)
         with deaf_to_interrupts():  # the first submission starts the workers
-            futures = [executor.submit(run_trial, job, place) for job in jobs]
-        yield from (future.result() for future in as_completed(futures))
+            begun = {executor.submit(run_trial, job, place) for job in islice(queue, 2 * workers)}
+        while begun:
+            done, begun = wait(begun, return_when=FIRST_COMPLETED)
+            begun |= {executor.submit(run_trial, job, place) for job in islice(queue, len(done))}
+            yield from (future.result() for future in done)
     except TerminatedWorkerError as error:
         raise InputError(
             "a worker was killed, most likely for want of memory; every finished round is safe: run"

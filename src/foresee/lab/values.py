@@ -2,6 +2,7 @@
 
 import functools
 import reprlib
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, cast, get_args
@@ -21,7 +22,10 @@ def plain(value: Any) -> Any:
     """
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        return {"type": type(value).__name__, **parts}
+        kind = type(value)
+        # A file of one's own is a module that nobody can import, named after its content.
+        home = "" if kind.__module__ in sys.modules else f"{kind.__module__}."
+        return {"type": f"{home}{kind.__name__}", **parts}
     if isinstance(value, functools.partial):
         parts = {"args": plain(value.args), **plain(value.keywords)}
         return {"type": "partial", "of": plain(value.func), **parts}
