@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from foresee import Frozen, InputError, Learner, Recipe, arrays, networks, read
+from foresee.lab import own
 from foresee.learner import cold, models
 from foresee.learner.features import Features, digest
 from foresee.posteriors import Forest, mc_dropout
@@ -439,6 +440,20 @@ def test_a_cold_start_tells_texts_apart():
     texts = ["the cat sat"] * 10 + ["stock markets fell"] * 10 + ["goal in extra time"] * 10
     picks = cold.spread(texts, texts, 3, np.random.default_rng(0))
     assert sorted(i // 10 for i in picks) == [0, 1, 2]
+
+
+def test_texts_without_spaces_are_told_apart_by_their_letters():
+    films, trains = (
+        [f"{a}{what}{b}" for a in ("昨日", "今朝", "先週") for b in "ねよなさわ"]
+        for what in ("の映画は面白い", "から電車が遅れた")
+    )
+    picks = cold.spread(films + trains[1::2], trains[::2], 3, np.random.default_rng(0))
+    assert min(picks) >= len(films)
+    fit = own.SklearnModel("tfidf", classes=2, draws=5)
+    some = np.array(films[:5] + trains[:5] + films[-5:] + trains[-5:], object)
+    labels = np.repeat([0, 1, 0, 1], 5)
+    found = fit(some[:10], labels[:10], np.random.default_rng(0)).point(some[10:])
+    assert (found.argmax(1) == labels[10:]).all()
 
 
 def test_what_is_no_text_among_texts_is_named():

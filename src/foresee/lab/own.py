@@ -441,6 +441,7 @@ class SklearnModel:
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
 
+        from foresee.learner.cold import WORD
         from foresee.posteriors.sklearn import Forest, bootstrap
 
         if (self.kind == "tfidf") is not (arrays.numpy(inputs).dtype == object):
@@ -457,7 +458,8 @@ class SklearnModel:
                 f"all {len(labels)} labels are of one class, and posterior {self.kind} tells "
                 "classes apart: raise n_seed, or take a forest"
             )
-        prepare = TfidfVectorizer(sublinear_tf=True) if self.kind == "tfidf" else StandardScaler()
+        words = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD)
+        prepare = words if self.kind == "tfidf" else StandardScaler()
         rows = prepare.fit_transform(inputs)
         model = LogisticRegression(max_iter=1000)
         drawn = bootstrap(model, rows, labels, self.draws, classes=self.classes, rng=rng)

@@ -24,6 +24,7 @@ from foresee import arrays
 from foresee.errors import DrawsWarning, InputError
 from foresee.label import extract
 from foresee.label.items import Spec
+from foresee.learner.cold import WORD
 
 # Rows that are looked at before there is a model: few, as somebody waits for the first item.
 COLD = 256
@@ -31,10 +32,6 @@ COLD = 256
 IMAGES, CANDIDATES = 1000, 4000
 _TARGETS = 500
 _WHY = 4  # target items that explain an item
-# Where a script leaves no space between words (Thai to Khmer, Japanese, Chinese) each letter is
-# one; elsewhere they are scikit-learn's own, of two letters at least.
-_SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-_WORD = rf"[^\W{_SOLID}]{{2,}}|[{_SOLID}]"
 
 
 def main(
@@ -153,7 +150,7 @@ def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
         build = partial(networks.slim_cnn, image_size=shape[2], channels=shape[1])
         return {"model": build, "recipe": recipe}
     if len(shape) < 2:
-        words = TfidfVectorizer(sublinear_tf=True, token_pattern=_WORD)
+        words = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD)
         return {"model": make_pipeline(words, LogisticRegression(C=10.0, max_iter=1000))}
     return {"model": RandomForestClassifier(200)}
 

@@ -17,6 +17,11 @@ from foresee.errors import InputError
 from foresee.strategies import herd
 from foresee.training import stacked, unlabelled
 
+# Where a script leaves no space between words (Thai to Khmer, Japanese, Chinese) each letter is
+# one; elsewhere they are scikit-learn's own, of two letters at least.
+_SOLID = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+WORD = rf"[^\W{_SOLID}]{{2,}}|[{_SOLID}]"
+
 _SIDE = 8  # images are looked at from afar
 _AXES = 32  # features that are kept
 _WORDS = 1 << 12  # words that are told apart
@@ -103,7 +108,8 @@ def _table(rows: Any) -> Any:
     if not isinstance(rows, np.ndarray | Tensor):
         rows = unlabelled(rows.tolist() if hasattr(rows, "tolist") else rows)
     if isinstance(rows, list) and isinstance(rows[0], str):
-        return HashingVectorizer(n_features=_WORDS, alternate_sign=False).transform(rows)
+        words = HashingVectorizer(n_features=_WORDS, alternate_sign=False, token_pattern=WORD)
+        return words.transform(rows)
     if isinstance(rows, Mapping):
         return None
     try:
