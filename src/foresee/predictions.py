@@ -9,7 +9,6 @@
 A pattern such as ``pool-*.npy`` stands for all files that match it, in the order of their names.
 """
 
-import csv
 import glob
 import mmap
 import re
@@ -242,8 +241,8 @@ def has_column(source: str, name: str) -> bool:
     """Whether a table, the first of a pattern, has a column of this name."""
     path, _ = split(expand("", source)[0])
     if path.suffix.lower() == ".csv" and path.is_file():
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return name in next(csv.reader(file), [])
+        with tables.csv_rows(path) as table:
+            return name in next(table, [])
     if path.suffix.lower() == ".parquet" and path.is_file():
         return name in _parquet_file("", path).schema_arrow.names
     return False
@@ -339,15 +338,13 @@ def _chosen(argument: str, path: Path, kind: str, name: str | None, held: Sequen
 
 
 def _csv(argument: str, path: Path, name: str | None) -> Part:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        table = csv.reader(file, strict=True)
-        header = next(table, [])
+    with tables.csv_rows(path) as table:
+        header: list[str] = next(table, [])
         columns, classes = _columns(argument, path, header)
         n = sum(1 for row in table if row)
 
     def pieces(rows: int) -> Iterator[NDArray[Any]]:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, strict=True)
+        with tables.csv_rows(path) as table:
             next(table)
             lines = ((table.line_num, row) for row in table if row)
             while block := list(islice(lines, rows)):
@@ -527,9 +524,8 @@ def _text_names(argument: str, path: Path, column: str) -> Iterator[str]:
 
 
 def _csv_names(argument: str, path: Path, column: str) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        table = csv.reader(file, strict=True)
-        header = next(table, [])
+    with tables.csv_rows(path) as table:
+        header: list[str] = next(table, [])
         if column not in header:
             raise _no_column(argument, path, column, header)
         place = header.index(column)
