@@ -38,6 +38,7 @@ class Named:
         if hasattr(inputs, "iloc") and inputs.index.is_unique:
             own = inputs.index
         if ids is not None:
+            _check_index(name, inputs, ids)
             own = ids
         # A range, or the index of a frame that was given none.
         numbered = [getattr(own, each, None) for each in ("start", "stop", "step")] == [0, n, 1]
@@ -86,6 +87,18 @@ def opened(name: str, inputs: Any) -> tuple[Any, sources.Source | None]:
                     'write ""'
                 )
     return rows, found
+
+
+def _check_index(name: str, inputs: Any, ids: Any) -> None:
+    """Refuse ids that are a series whose index has the rows of a frame in another order."""
+    if not (hasattr(inputs, "iloc") and hasattr(ids, "iloc")):
+        return
+    index, rows = list(ids.index), list(inputs.index)
+    if index != rows and set(index) == set(rows):
+        raise InputError(
+            f"ids are a series whose index has the rows of {name} in another order, {index[:3]} "
+            f"beside {rows[:3]}: pass ids.loc[{name}.index], or ids.values if their order is meant"
+        )
 
 
 def like(target: Any, pool: Any) -> Any:
