@@ -27,7 +27,7 @@ from foresee import arrays, tables
 from foresee.errors import InputError
 
 _NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
-_COLUMN = re.compile(r"(\d+):(.+)")
+_COLUMN = re.compile(r" *(\d+):(.+)")
 
 
 @dataclass(frozen=True)
@@ -487,6 +487,8 @@ def from_arrow(argument: str, source: Any, batch: Any, name: str) -> NDArray[Any
 def texts(argument: str, source: Any, batch: Any, name: str) -> list[str]:
     """A column of a pyarrow.RecordBatch as texts, which bytes are in UTF-8."""
     values = batch.column(name).to_pylist()
+    if None in values:
+        raise InputError(f"{argument}: {source} has rows without {name}: give each its own")
     try:
         return [v.decode() if isinstance(v, bytes) else str(v) for v in values]
     except UnicodeDecodeError as error:

@@ -28,6 +28,7 @@ LOADED = 64 << 20
 # Bytes of a packed array that are loaded where nothing may be written.
 UNPACKED = 1 << 30
 _BLOCK = 2 << 20  # bytes of a table that are read at once
+_READER = 2  # raised where what is unpacked of the same file changes
 _FIELD = 64  # bytes of a text in Python, beside its own
 _BYTE = np.dtype("S1")  # of texts: no column of numbers is of this type
 # Codes, among values between line ends: as numbers a postcode would lose its zeros, a long id its
@@ -97,7 +98,7 @@ def read(
         )
     table = reader(path, wanted, set(answers))
     inputs = [name for name in table.used if (name in wanted if wanted else name not in answers)]
-    if table.size <= LOADED:
+    if table.size <= LOADED or set(inputs) <= set(answers):  # which are loaded anyway
         found = table.columns()
         rows = _joined(path, {name: found[name] for name in inputs})
         if isinstance(rows, list) and inputs[0] not in answers:
@@ -447,7 +448,13 @@ def _place(path: Path, cache: Path, columns: Sequence[str]) -> Path:
 
 def _stamp(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     found = path.stat()
-    return {"bytes": found.st_size, "time": found.st_mtime_ns, "columns": list(columns)}
+    # What an older reader made of the same file may differ.
+    return {
+        "bytes": found.st_size,
+        "time": found.st_mtime_ns,
+        "columns": list(columns),
+        "reader": _READER,
+    }
 
 
 def _plain(column: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from foresee import sources, tables
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
@@ -281,6 +282,16 @@ def test_domains_that_are_missing_are_refused(folder):
     Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,\n3,y,south\n")
     with pytest.raises(InputError, match="1 of 3 rows have no domain"):
         own.read("t", Own("csv", "", ("a",), "b", "site"), 0, Path("t.csv"))
+
+
+def test_a_large_table_is_unpacked_where_it_is_said(folder, monkeypatch):
+    monkeypatch.setattr(tables, "LOADED", 0)
+    Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,south\n")
+    table = Own("csv", "", ("a",), "b", "site")
+    data = own.read("t", table, 0, Path("t.csv"), cache=Path("there"))
+    assert (data.inputs.tolist(), data.domains.tolist()) == ([[1], [2]], ["north", "south"])
+    assert not Path(sources.CACHE).exists()
+    assert len(list(Path("there").glob("*.npy"))) == 1
 
 
 def test_numbers_that_are_none_are_refused(folder):

@@ -87,7 +87,7 @@ def read(
         own: which columns or arrays mean what.
         size: the side of images in a folder, to which they are squeezed.
         path: a folder of images, or a .npz, .parquet or .csv file.
-        cache: where decoded images go.
+        cache: where decoded images go, and what is in a large table.
         advance: hears how many images of all are decoded.
 
     >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\ndull,1\\n") > 0
@@ -110,7 +110,7 @@ def read(
         labels: Any = [part[depth] for part in parts]
         domains = np.array([part[0] for part in parts]) if depth else None
     else:
-        found = sources.read(path, inputs=own.inputs or None, labels=own.labels)
+        found = sources.read(path, inputs=own.inputs or None, labels=own.labels, cache=cache)
         labels = found.labels
         domains = _column(path, own.domain) if own.domain else None
     classes, positions = _encoded(path, labels)
