@@ -204,10 +204,15 @@ def test_bad_tables(tmp_path, content, arguments, words):
 def test_other_separators_than_commas(tmp_path, separator):
     path, text = tmp_path / "table.csv", '"a, b; \t| c"'
     rows = [["id", text, "kind"], ["x1", text, "no"], ["x2", "2", "yes"]]
-    path.write_text("\n".join(map(separator.join, rows)))
+    path.write_text("\n" + "\n".join(map(separator.join, rows)))
     found = sources.read(path, ids="id", labels="kind")
     assert found.inputs == [text.strip('"'), "2"]
     assert (found.ids, found.labels) == (["x1", "x2"], ["no", "yes"])
+
+
+def test_a_comma_separates_whatever_else_there_is(tmp_path):
+    (tmp_path / "table.csv").write_text("a;b;c,d\n1,2\n")
+    assert sources.read(tmp_path / "table.csv", inputs=["d"]).inputs.tolist() == [[2]]
 
 
 def test_a_column_without_a_name_is_no_input(tmp_path):
@@ -374,6 +379,8 @@ def test_texts_are_read_by_position(tmp_path, large):
     assert rows[np.array([5, 1])] == ["é, 5\n", "é, 1\n"]
     with pytest.raises(IndexError):
         texts[50]
+    path.write_text("a\nword\n" + "1\n" * 200)
+    assert sources.read(path).inputs[[0, 200]] == ["word", "1"]
 
 
 def test_what_is_unpacked_is_unpacked_once_and_again_when_the_file_changes(

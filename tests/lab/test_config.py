@@ -596,6 +596,9 @@ def test_texts_in_an_archive(folder):
     np.savez("t.npz", text=words[np.arange(60) % 2], label=np.arange(60) % 2)
     Path("toy.toml").write_text(look.describe(Path("t.npz"), Path(".")))
     assert read().experiments[0].network == "tfidf"
+    np.savez("t.npz", text=words[np.eye(2, dtype=int)], label=[0, 1])
+    with pytest.raises(InputError, match="must hold numbers, texts"):
+        own.read("t", Own("npz", "", ("text",), "label"), 0, Path("t.npz"))
 
 
 def test_labels_of_several_lines_stay_in_the_comment(folder):
