@@ -9,7 +9,6 @@
 A pattern such as ``pool-*.npy`` stands for all files that match it, in the order of their names.
 """
 
-import csv
 import glob
 import mmap
 import re
@@ -28,7 +27,7 @@ from foresee import arrays, tables
 from foresee.errors import InputError
 
 _NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
-_COLUMN = re.compile(r"(\d+):(.+)")
+_COLUMN = re.compile(r" *(\d+):(.+)")
 
 
 @dataclass(frozen=True)
@@ -242,8 +241,8 @@ def has_column(source: str, name: str) -> bool:
     """Whether a table, the first of a pattern, has a column of this name."""
     path, _ = split(expand("", source)[0])
     if path.suffix.lower() == ".csv" and path.is_file():
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return name in next(csv.reader(file), [])
+        with tables.csv_rows(path) as table:
+            return name in next(table, [])
     if path.suffix.lower() == ".parquet" and path.is_file():
         return name in _parquet_file("", path).schema_arrow.names
     return False
@@ -339,15 +338,13 @@ def _chosen(argument: str, path: Path, kind: str, name: str | None, held: Sequen
 
 
 def _csv(argument: str, path: Path, name: str | None) -> Part:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        table = csv.reader(file, strict=True)
-        header = next(table, [])
+    with tables.csv_rows(path) as table:
+        header: list[str] = next(table, [])
         columns, classes = _columns(argument, path, header)
         n = sum(1 for row in table if row)
 
     def pieces(rows: int) -> Iterator[NDArray[Any]]:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, strict=True)
+        with tables.csv_rows(path) as table:
             next(table)
             lines = ((table.line_num, row) for row in table if row)
             while block := list(islice(lines, rows)):
@@ -490,6 +487,8 @@ def from_arrow(argument: str, source: Any, batch: Any, name: str) -> NDArray[Any
 def texts(argument: str, source: Any, batch: Any, name: str) -> list[str]:
     """A column of a pyarrow.RecordBatch as texts, which bytes are in UTF-8."""
     values = batch.column(name).to_pylist()
+    if None in values:
+        raise InputError(f"{argument}: {source} has rows without {name}: give each its own")
     try:
         return [v.decode() if isinstance(v, bytes) else str(v) for v in values]
     except UnicodeDecodeError as error:
@@ -527,9 +526,8 @@ def _text_names(argument: str, path: Path, column: str) -> Iterator[str]:
 
 
 def _csv_names(argument: str, path: Path, column: str) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        table = csv.reader(file, strict=True)
-        header = next(table, [])
+    with tables.csv_rows(path) as table:
+        header: list[str] = next(table, [])
         if column not in header:
             raise _no_column(argument, path, column, header)
         place = header.index(column)

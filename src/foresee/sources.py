@@ -18,6 +18,8 @@ from foresee.errors import InputError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 # Where decoded images are kept, in the folder itself or beside the file, unless told otherwise.
 CACHE = ".foresee-cache"
+# Images that nothing here reads: named, for photos must not be passed over without a word.
+_UNREAD = (".heic", ".heif", ".avif", ".jxl", ".jp2")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +113,14 @@ def _table(
     n = 0 if isinstance(rows, np.ndarray) and rows.ndim == 0 else len(rows)
     if n == 0:
         raise InputError(f"{path} holds no rows: check the file")
-    if ids is not None and getattr(found[ids], "ndim", 1) != 1:
-        shape = list(found[ids].shape)
-        raise InputError(f"{path}: ids must be one for each row, got {ids!r} {shape}: name another")
+    for what, named in (("ids", ids), ("labels", labels)):
+        if named is not None and getattr(found[named], "ndim", 1) != 1:
+            shape = list(found[named].shape)
+            how = ".ravel() of it" if shape[1:] == [1] else ".argmax(1) of one-hot rows"
+            raise InputError(
+                f"{path}: {what} must be one for each row, got {named!r} {shape}: name another"
+                f"{f', or write the {how}' if what == 'labels' else ''}"
+            )
     answer, name = (None if key is None else _values(found[key]) for key in (labels, ids))
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
@@ -143,8 +150,9 @@ def folder(
 ) -> Source:
     """Read a folder of images: decoded once, at the network's size, and mapped from then on.
 
-    Files count as images by their names (``SUFFIXES``) and are read by `images.read`; others, and
-    what is hidden, are passed over. Images are squeezed to the size. The decoded ones are used
+    Files count as images by their names (``SUFFIXES``) and are read by `images.read`; those of a
+    camera that it cannot read, as .heic, count as broken. Others, and what is hidden, are passed
+    over. Images are squeezed to the size. The decoded ones are used
     again while names, sizes and times of all files are the same.
 
     Args:
@@ -244,7 +252,7 @@ def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int
                 raise InputError(
                     f"{entry.path} is a link to a folder: put the files themselves there"
                 )
-            elif entry.name.lower().endswith(SUFFIXES):
+            elif entry.name.lower().endswith(SUFFIXES + _UNREAD):
                 try:
                     linked = entry.is_symlink()
                     size = os.stat(images.inside(root, inner)) if linked else entry.stat()

@@ -8,12 +8,14 @@ on disk, which is mapped from then on.
 import csv
 import hashlib
 import json
+import re
 import shutil
 import zipfile
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +28,13 @@ LOADED = 64 << 20
 # Bytes of a packed array that are loaded where nothing may be written.
 UNPACKED = 1 << 30
 _BLOCK = 2 << 20  # bytes of a table that are read at once
+_READER = 2  # raised where what is unpacked of the same file changes
 _FIELD = 64  # bytes of a text in Python, beside its own
 _BYTE = np.dtype("S1")  # of texts: no column of numbers is of this type
+# Codes, among values between line ends: as numbers a postcode would lose its zeros, a long id its
+# last digits.
+_ZEROS, _LONG = re.compile(r"[\n ]0[0-9]+[\n ]"), re.compile(r"[\n -][0-9]{16,}[\n ]")
+_GAPS = {"", "na", "n/a", "#n/a", "null", "none", "?", "-"}  # in a column of numbers
 
 # Columns by name: arrays of numbers, lists of texts.
 Columns: TypeAlias = dict[str, Any]
@@ -76,6 +83,11 @@ def read(
     check_file(path)
     kind = path.suffix.lower()
     if kind == ".npy":
+        if wanted or answers:
+            raise InputError(
+                f"{path} holds one array without a name: leave {[*(wanted or ()), *answers][0]!r} "
+                "out, or write several with numpy.savez"
+            )
         return array("path", path), {}
     if kind == ".npz":
         return _read_npz(path, wanted, answers, cache)
@@ -86,9 +98,12 @@ def read(
         )
     table = reader(path, wanted, set(answers))
     inputs = [name for name in table.used if (name in wanted if wanted else name not in answers)]
-    if table.size <= LOADED:
+    if table.size <= LOADED or set(inputs) <= set(answers):  # which are loaded anyway
         found = table.columns()
-        return _joined(path, {name: found[name] for name in inputs}), found
+        rows = _joined(path, {name: found[name] for name in inputs})
+        if isinstance(rows, list) and inputs[0] not in answers:
+            rows = [text for block in _texts(path, inputs[0], [rows]) for text in block]
+        return rows, found
     return _unpacked(table, inputs, answers, cache)
 
 
@@ -138,9 +153,56 @@ def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
     except Exception as error:  # a damaged file raises ValueError, BadZipFile, MemoryError, ...
         reason = str(error) or type(error).__name__
         raise InputError(
-            f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array; "
-            "write it again with numpy.save"
+            f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array "
+            "(of texts: array.astype(str)); write it again with numpy.save"
         ) from error
+
+
+@contextmanager
+def csv_rows(path: Path) -> Iterator[Any]:
+    """The rows of a CSV file in UTF-8.
+
+    >>> Path("excel.csv").write_text('id;"a, b"\\n1;2\\n') > 0
+    True
+    >>> with csv_rows(Path("excel.csv")) as rows:
+    ...     list(rows)
+    [['id', 'a, b'], ['1', '2']]
+    """
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        yield csv.reader(file, delimiter=separator(file), strict=True)
+
+
+def separator(file: TextIO) -> str:
+    """What separates fields: a comma, or what a header without one has instead: ; tab or |."""
+    header = re.split(r"[\r\n]", file.read(1 << 16).lstrip("\r\n"), maxsplit=1)[0]
+    file.seek(0)
+    bare = re.sub(r'"[^"]*"', "", header)
+    return "," if "," in bare else max(",;\t|", key=bare.count)
+
+
+def stray(values: Iterable[Any]) -> str:
+    """The first value of a column that is no number, and its row; "" where all are numbers.
+
+    >>> stray(["1", "2.5", "1,5"])
+    "'1,5' in row 2"
+    """
+    for row, value in enumerate(values):
+        if not isinstance(value, str) or isinstance(_numbers([value]), list):
+            return f"{str(value)[:40]!r} in row {row}"
+    return ""
+
+
+def are_texts(values: Iterable[Any]) -> bool:
+    """Whether these are texts to read: at least one, and not numbers but for gaps and commas.
+
+    >>> are_texts(["1", "", "a"]), are_texts(["01234"]), are_texts(["1", "", "2,5"])
+    (True, True, False)
+    """
+    return any(isinstance(value, str) and _is_word(value.strip().lower()) for value in values)
+
+
+def _is_word(text: str) -> bool:
+    return text not in _GAPS and isinstance(_numbers([text.replace(",", "")]), list)
 
 
 def check_file(path: Path) -> None:
@@ -155,12 +217,9 @@ class _Csv:
     def __init__(self, path: Path, wanted: Sequence[str] | None, answers: set[str]) -> None:
         self.path, self._answers, self.size = path, answers, path.stat().st_size
         header = next(self._rows(), [])
-        if len(set(header)) < len(header) or not header:
-            raise InputError(
-                f"{path} must begin with the names of its columns, each once, got "
-                f"{', '.join(header) or 'nothing'}: add such a line"
-            )
-        self._header, self.used = header, _used(path, wanted, answers, header)
+        # As pandas writes the index of a frame.
+        index = [name for name in header[:1] if not name]
+        self._header, self.used = header, _used(path, wanted, answers, header, index)
 
     def columns(self) -> Columns:
         """All of them, loaded."""
@@ -176,7 +235,7 @@ class _Csv:
         for block in self._texts() if numeric else ():
             numeric = {name for name in numeric if not isinstance(_numbers(block[name]), list)}
         for block in self._texts():
-            yield {name: _numbers(v) if name in numeric else v for name, v in block.items()}
+            yield {n: np.array(v, np.float64) if n in numeric else v for n, v in block.items()}
 
     def _texts(self) -> Iterator[dict[str, list[str]]]:
         places, rows = [self._header.index(name) for name in self.used], self._rows()
@@ -187,18 +246,33 @@ class _Csv:
 
     def _rows(self) -> Iterator[list[str]]:
         """The header and all rows, each of as many fields."""
-        fields = 0
+        fields = named = blank = 0
         try:
-            with open(self.path, encoding="utf-8-sig", newline="") as file:
-                reader = csv.reader(file, strict=True)
-                for row in filter(None, reader):
-                    fields = fields or len(row)
+            with csv_rows(self.path) as reader:
+                for row in reader:
+                    if not row:
+                        blank = reader.line_num
+                        continue
+                    if not fields:  # a spreadsheet writes empty columns behind the last
+                        fields = len(row)
+                        named = max((i for i, name in enumerate(row, 1) if name), default=0)
+                    elif blank and fields == 1:  # the rows below it would be numbered otherwise
+                        raise InputError(
+                            f'{self.path}, line {blank} is empty: write "" for an empty text, or '
+                            "take the line out"
+                        )
                     if len(row) != fields:
                         raise InputError(
                             f"{self.path}, line {reader.line_num}: {fields} fields were expected, "
-                            f"got {len(row)}: quote texts that hold commas"
+                            f"got {len(row)}: quote texts that hold {reader.dialect.delimiter!r}"
                         )
-                    yield row
+                    if any(row[named:]):
+                        raise InputError(
+                            f"{self.path}, line {reader.line_num}: "
+                            f"{next(filter(None, row[named:]))!r} is in a column without a name: "
+                            "name it in the first line"
+                        )
+                    yield row[:named]
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self.path} cannot be read as CSV in UTF-8 ({error}): save it so, or as .parquet"
@@ -281,17 +355,18 @@ class _Parquet:
         kind, values = table.schema.field(name).type, table[name].combine_chunks()
         if values.null_count:
             raise InputError(f"{self.path}: {name} has {values.null_count} empty values: fill them")
-        if types.is_fixed_size_list(kind):
+        lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        if types.is_fixed_size_list(kind) and not types.is_nested(kind.value_type):
             flat = values.flatten().to_numpy(zero_copy_only=False)
             return flat.reshape(len(values), kind.list_size)
         if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
             return values.to_numpy(zero_copy_only=False)
         found = values.to_pylist()
         try:  # lists of numbers, all of one length
-            return np.array(found, np.float64) if types.is_list(kind) else found
+            return np.array(found, np.float64) if lists else found
         except ValueError as error:
             raise InputError(
-                f"{self.path}: {name} holds lists of several lengths: pad them"
+                f"{self.path}: {name} holds lists of several lengths, or of no numbers: pad them"
             ) from error
 
     def _refused(self, error: Exception) -> InputError:
@@ -317,8 +392,10 @@ def _unpacked(
             first: Any = next(blocks, None)
             if first is None:
                 raise InputError(f"{table.path} holds no rows: check the file")
-            rest = chain([first], blocks)
-            kept.fill_array(part, rest if isinstance(first, np.ndarray) else _as_bytes(table, rest))
+            rest: Iterator[Any] = chain([first], blocks)
+            if not isinstance(first, np.ndarray):
+                rest = _as_bytes(_texts(table.path, inputs[0], rest, inputs[0] in answers))
+            kept.fill_array(part, rest)
 
         kept.make(file, stamp, table.size, fill)
     if answers:
@@ -329,14 +406,32 @@ def _unpacked(
     return Texts(mapped) if mapped.dtype == _BYTE else mapped, found
 
 
-def _as_bytes(table: _Csv | _Parquet, blocks: Iterator[Sequence[Any]]) -> Iterator[NDArray[Any]]:
+def _texts(
+    path: Path, name: str, blocks: Iterable[Sequence[Any]], known: bool = False
+) -> Iterator[Sequence[str]]:
+    """A column of texts as it is; numbers with gaps or commas, if not ``known``, are refused."""
+    gap = ""
+    for block in blocks:
+        other = next((value for value in block if not isinstance(value, str)), None)
+        if other is not None:
+            raise InputError(
+                f"{path}: {name} holds neither texts nor numbers but {type(other).__name__}: name "
+                "others in inputs, or convert it"
+            )
+        known = known or are_texts(block)
+        gap = gap or stray(block)
+        yield block
+    if not known:
+        raise InputError(
+            f"{path}: {name} holds numbers, and {gap}: fill it, leave the row out, or write it as "
+            "1000.5"
+        )
+
+
+def _as_bytes(blocks: Iterable[Sequence[str]]) -> Iterator[NDArray[Any]]:
     """Texts as `Texts` reads them."""
     ends, sizes = 0, [np.zeros(1, np.int64)]
     for block in blocks:
-        if not all(isinstance(text, str) for text in block):
-            raise InputError(
-                f"{table.path}: a column is neither of texts nor of numbers: name others in inputs"
-            )
         parts = [text.encode() for text in block]
         sizes.append(ends + np.cumsum([len(part) for part in parts], dtype=np.int64))
         ends = int(sizes[-1][-1]) if parts else ends
@@ -353,7 +448,13 @@ def _place(path: Path, cache: Path, columns: Sequence[str]) -> Path:
 
 def _stamp(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     found = path.stat()
-    return {"bytes": found.st_size, "time": found.st_mtime_ns, "columns": list(columns)}
+    # What an older reader made of the same file may differ.
+    return {
+        "bytes": found.st_size,
+        "time": found.st_mtime_ns,
+        "columns": list(columns),
+        "reader": _READER,
+    }
 
 
 def _plain(column: Any) -> list[Any]:
@@ -368,11 +469,12 @@ def _joined(path: Path, columns: Mapping[str, Any]) -> Any:
         return only[:, None] if is_column and path.suffix.lower() != ".npz" else only
     texts = [name for name, values in columns.items() if not isinstance(values, np.ndarray)]
     if texts or not columns:
-        found = f"{', '.join(texts)} of texts" if texts else "none"
+        seen = [f"{name} ({seen})" for name in texts if (seen := stray(columns[name]))]
         raise InputError(
-            f"{path} must give one column of texts or some of numbers as inputs, among "
-            f"{', '.join(columns)} is {found}: name the columns in inputs, or pass a frame and a "
-            "pipeline that encodes it, or fills what is missing"
+            f"{path} must give one column of texts or some of numbers as inputs, got "
+            f"{'texts in ' if texts else 'no column'}{', '.join(seen or texts)}: name the columns "
+            "in inputs, write numbers as 1000.5, or pass a frame and a pipeline that encodes it, "
+            "or fills what is missing"
         )
     flat = (v.reshape(len(v), -1) if v.ndim > 2 else v for v in columns.values())
     return np.column_stack(list(flat))
@@ -386,6 +488,11 @@ def _used(
     index: Sequence[Any] = (),
 ) -> list[str]:
     """The columns to read: those wanted, or all but a frame's index, and the answers."""
+    if not there or len(set(there)) < len(there):
+        raise InputError(
+            f"{path} must begin with the names of its columns, each once, got "
+            f"{', '.join(there) or 'nothing'}: add such a line"
+        )
     inputs = [name for name in there if name not in index] if wanted is None else wanted
     used = list(dict.fromkeys([*inputs, *sorted(answers)]))
     for name in used:
@@ -397,10 +504,14 @@ def _used(
 
 
 def _numbers(values: list[str]) -> Any:
+    """Numbers where all of them are, and none is a code: 12_3 would be 123, too."""
     try:
-        return np.array(values, dtype=np.float64)
+        found = np.array(values, dtype=np.float64)
     except ValueError:
         return values
+    text = "\n".join(["", *values, ""])
+    is_long = bool((np.abs(found) >= 2.0**53).any()) and _LONG.search(text)
+    return values if is_long or _ZEROS.search(text) or "_" in text else found
 
 
 def _read_npz(

@@ -42,7 +42,8 @@ def small(file):
 def test_from_data_to_trials_in_two_commands(folder):
     done = invoke("init", "toy.toml", "--data", "toy.npz")
     assert done.exit_code == 0, done.output
-    assert done.stdout == "toy.toml is written: read it, then foresee run toy.toml\n"
+    assert done.stdout.splitlines()[0].startswith("80 rows of numbers, 2 classes: 0 (")
+    assert done.stdout.endswith("toy.toml is written: read it, then foresee run toy.toml\n")
     small("toy.toml")
     done = invoke("run", "toy.toml", "--out", "runs")
     assert done.exit_code == 0, done.output

@@ -255,7 +255,7 @@ def test_rows_are_called_by_their_number_or_by_a_file_of_names(folder):
     assert column(named, "id") == [f"image {i}.png" for i in index(plain)]
 
 
-@pytest.mark.parametrize("kind", ["txt", "npy", "csv", "csv:name"])
+@pytest.mark.parametrize("kind", ["txt", "npy", "csv", "csv:name", "csv;"])
 def test_names_from_any_file(folder, kind):
     names = [f"a,{i}" for i in range(N)]
     file = f"names.{kind}"
@@ -264,9 +264,10 @@ def test_names_from_any_file(folder, kind):
     elif kind == "npy":
         np.save(file, np.array(names))
     else:
-        header = kind.partition(":")[2] or "id"
-        lines = [f'{i},"{name}"\n' for i, name in enumerate(names)]
-        Path("names.csv").write_text(f"row,{header}\n" + "".join(lines))
+        header, file = kind.partition(":")[2] or "id", file.rstrip(";")
+        by = ";" if kind.endswith(";") else ","
+        lines = [f'{i}{by}"{name}"\n' for i, name in enumerate(names)]
+        Path("names.csv").write_text(f"row{by}{header}\n" + "".join(lines))
     rows = picked("--ids", file)
     assert column(rows, "id") == [names[i] for i in index(rows)]
 
@@ -343,7 +344,7 @@ def to_table(path, values, classes="xyz", more=()):
             table.writerow([*(column[i] for _, column in more), *cells])
 
 
-@pytest.mark.parametrize("kind", ["npz", "pt", "pt:pool", "csv"])
+@pytest.mark.parametrize("kind", ["npz", "pt", "pt:pool", "csv", "csv;", "csv, "])
 def test_the_same_picks_from_any_kind_of_file(folder, kind):
     pool = draws(0, N)
     file = f"p.{kind}"
@@ -354,7 +355,9 @@ def test_the_same_picks_from_any_kind_of_file(folder, kind):
     elif kind == "pt:pool":
         torch.save({"pool": torch.from_numpy(pool), "other": torch.zeros(3)}, "p.pt")
     else:
+        file, by = file[:5], file[5:] or ","
         to_table(file, pool)
+        Path(file).write_text(Path(file).read_text().replace(",", by))
     assert index(picked(pool=file)) == index(picked())
 
 

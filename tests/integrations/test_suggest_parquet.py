@@ -64,6 +64,12 @@ def test_a_column_of_lists(pool, inner):
         assert [int(row["id"]) for row in found] == [100 + int(row["index"]) for row in found]
 
 
+def test_rows_without_an_id_are_refused(pool):
+    parquet.write_table(pyarrow.table({"id": [None, *map(str, range(1, N))]}), "ids.parquet")
+    with pytest.raises(InputError, match=r"ids\.parquet has rows without id"):
+        list(predictions.names("--ids", "ids.parquet"))
+
+
 @pytest.mark.parametrize("kind", ["binary", "large_binary", "dictionary"])
 def test_ids_of_bytes_are_texts_in_utf_8(pool, kind):
     names = [f"Bär {i}" for i in range(N)]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from foresee import sources, tables
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
@@ -283,6 +284,16 @@ def test_domains_that_are_missing_are_refused(folder):
         own.read("t", Own("csv", "", ("a",), "b", "site"), 0, Path("t.csv"))
 
 
+def test_a_large_table_is_unpacked_where_it_is_said(folder, monkeypatch):
+    monkeypatch.setattr(tables, "LOADED", 0)
+    Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,south\n")
+    table = Own("csv", "", ("a",), "b", "site")
+    data = own.read("t", table, 0, Path("t.csv"), cache=Path("there"))
+    assert (data.inputs.tolist(), data.domains.tolist()) == ([[1], [2]], ["north", "south"])
+    assert not Path(sources.CACHE).exists()
+    assert len(list(Path("there").glob("*.npy"))) == 1
+
+
 def test_numbers_that_are_none_are_refused(folder):
     np.savez("n.npz", x=np.array([[1.0], [np.nan]]), y=[0, 1])
     with pytest.raises(InputError, match=r"n\.npz: row 1 is not finite"):
@@ -549,10 +560,51 @@ def test_a_look_passes_over_ids_and_prefers_prose(folder):
     Path("t.csv").write_text("id,text,length,label\n" + "".join(rows))
     text = look.describe(Path("t.csv"), Path("."))
     assert 'inputs = ["text"]' in text
-    assert '# what the model reads, and not "id", "length"' in text
+    assert '# Left out: "id", "length".' in text
     rows = [f"{i},{i % 7},{i % 2}\n" for i in range(60)]
     Path("n.csv").write_text("id,length,label\n" + "".join(rows))
     assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
+
+
+def test_a_look_says_what_it_leaves_out_and_why(folder):
+    rows = [f"{i / 7},{i / 3 if i else ''},{'ab'[i % 2]},{i % 2}\n" for i in range(60)]
+    Path("t.csv").write_text("a,gap,kind,label\n" + "".join(rows))
+    text = look.describe(Path("t.csv"), Path("."))
+    assert 'inputs = ["a"]' in text
+    assert text.splitlines()[1] == """# Left out: "gap" ('' in row 0), "kind"."""
+    rows = [f"{i / 3 if i else ''},{i % 2}\n" for i in range(60)]
+    Path("t.csv").write_text("gap,label\n" + "".join(rows))
+    with pytest.raises(InputError, match=r"nothing but 60 labels, beside \"gap\" \('' in row 0\)"):
+        look.describe(Path("t.csv"), Path("."))
+
+
+@pytest.mark.parametrize("y", [np.arange(60), np.arange(60) % 7 / 2])
+def test_numbers_to_predict_are_no_classes(folder, y):
+    np.savez("n.npz", x=np.eye(60), y=y)
+    with pytest.raises(InputError, match=r"classes in 60 rows, too few of each .* --labels"):
+        look.describe(Path("n.npz"), Path("."))
+
+
+def test_a_look_at_labels_that_are_missing(folder):
+    Path("t.csv").write_text("a,label\n" + "1.5,x\n2.5,\n2.5,y\n" * 20)
+    with pytest.raises(InputError, match="20 of 60 rows have no label"):
+        look.describe(Path("t.csv"), Path("."))
+
+
+def test_texts_in_an_archive(folder):
+    words = np.array(["a warm and lovely film", "a cold and dull film"])
+    np.savez("t.npz", text=words[np.arange(60) % 2], label=np.arange(60) % 2)
+    Path("toy.toml").write_text(look.describe(Path("t.npz"), Path(".")))
+    assert read().experiments[0].network == "tfidf"
+    np.savez("t.npz", text=words[np.eye(2, dtype=int)], label=[0, 1])
+    with pytest.raises(InputError, match="must hold numbers, texts"):
+        own.read("t", Own("npz", "", ("text",), "label"), 0, Path("t.npz"))
+
+
+def test_labels_of_several_lines_stay_in_the_comment(folder):
+    Path("t.csv").write_text("a,label\n" + '1.5,"x\n\rname"\n2.5,y\n' * 20)
+    Path("toy.toml").write_text(look.describe(Path("t.csv"), Path(".")))
+    assert read().experiments[0].classes == 2
 
 
 @pytest.mark.parametrize(
@@ -567,7 +619,7 @@ def test_a_look_at_nothing(folder, name, words):
 
 def test_labels_without_rows_that_a_model_can_read(folder):
     np.savez("short.npz", x=np.ones((50, 2)), y=np.arange(60) % 2)
-    with pytest.raises(InputError, match=r"nothing but 60 labels: .* a row for each"):
+    with pytest.raises(InputError, match=r"nothing but 60 labels, beside \"x\": .* a row for each"):
         look.describe(Path("short.npz"), Path("."))
 
 

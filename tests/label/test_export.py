@@ -219,7 +219,7 @@ def test_names_that_are_no_utf8_go_out_and_come_back(folder, tmp_path, kind):
 def test_labels_have_one_spelling_wherever_they_come_from(folder, tmp_path):
     table, old = tmp_path / "old.csv", tmp_path / "old"
     sorted_images(folder, old, {"cafe\u0301/01.png": "01.png", "café/02.png": "02.png"})
-    table.write_text("id,label\n03.png,cafe\u0301\n")
+    table.write_text("id;label\n03.png;cafe\u0301\n")  # as a spreadsheet may save it
     site = Site(folder)
     take_over(site.book, old, serve.spelled(["cafe\u0301"]))
     take_over(site.book, table)

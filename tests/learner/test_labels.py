@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from frames import Series
+from frames import Frame, Series
 from hypothesis import HealthCheck, given, settings, strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -215,6 +215,18 @@ def test_a_series_in_another_order_than_the_ids_is_refused():
     rows = Learner(lambda x, y, rng: None, np.eye(4), costs=Series([1] * 4, range(4)))
     rows.tell(Series([2, 0, 1], index=[0, 1, 2]), Series([5, 6, 7], index=[0, 1, 2]))
     assert rows.told == {2: 5, 0: 6, 1: 7}
+
+
+def test_ids_that_are_a_series_go_by_the_index_of_the_frame_or_not_at_all():
+    frame, names = Frame(np.eye(3), index=["a", "b", "c"]), ["x", "y", "z"]
+    for index in (["a", "b", "c"], [0, 1, 2]):  # an index that says nothing
+        learner = Learner(lambda x, y, rng: None, frame, ids=Series(names, index))
+        learner.tell("x", 1)
+    ids = Series(names, ["b", "a", "c"])
+    with pytest.raises(InputError, match=r"rows of pool in another order.*ids\.loc\[pool\.index\]"):
+        Learner(lambda x, y, rng: None, frame, ids=ids)
+    with pytest.raises(InputError, match="rows of target in another order"):
+        Learner(lambda x, y, rng: None, np.eye(3), target=frame, target_ids=ids)
 
 
 def test_the_order_of_classes():

@@ -324,12 +324,19 @@ def test_columns_of_a_target_are_told_apart_by_their_names(tmp_path):
     options = {"draws": 10, "holdout": 0.5}
     found = Learner(LogisticRegression(), pool, target, path=tmp_path / "state", **options)
     alike = Learner(LogisticRegression(), X, X, **options)
-    for one in (found, alike):
+    told = Learner(LogisticRegression(), read(pool), target, **options)
+    for one in (found, alike, told):
         one.tell(range(6), Y[:6])
         held = one.ask(8).held
         one.tell(held, [Y[int(name.removeprefix("target/"))] for name in held])
-    assert found.card() == alike.card()
+    assert found.card() == alike.card() == told.card()
     found.close()
+    other = read(target, inputs=["y", "x"])
+    with pytest.raises(
+        InputError, match=r"in another order, y, x: read it with inputs=\['x', 'y'\]"
+    ):
+        Learner(LogisticRegression(), read(pool), other)
+    Learner(LogisticRegression(), read(target, inputs=["y", "x"]), other)
     with Learner.load(tmp_path / "state", LogisticRegression(), draws=10) as again:
         assert again.card() == found.card()
 

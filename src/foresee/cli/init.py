@@ -1,5 +1,6 @@
 """foresee init: a first experiment on one's own data, to be read and changed."""
 
+from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -38,4 +39,7 @@ def init(
             stop(f"error: there is no folder {file.parent}: create it, or choose another", code=2)
         text = look.describe(data, file.parent, labels)
         files.write(file, text.encode())
-    to_stdout(f"{file} is written: read it, then foresee run {quote(str(file))}\n")
+    seen = "".join(
+        f"{line[2:]}\n" for line in takewhile(lambda line: line[:1] == "#", text.splitlines())
+    )
+    to_stdout(f"{seen}{file} is written: read it, then foresee run {quote(str(file))}\n")

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from foresee import sources, tables
 from foresee.errors import InputError
-from foresee.lab import paper
+from foresee.lab import own, paper
 
 _SIDE = 32  # pixels of images
 _PROSE = 20  # characters of a column's values from which on it is taken for texts to read
@@ -21,11 +21,12 @@ _USUAL = ("label", "labels", "class", "target", "y", "category", "species", "out
 
 @dataclass(frozen=True)
 class _Found:
-    """What was seen: the lines of [data], the kind of rows, and the label of each."""
+    """What was seen: the lines of [data], the kind of rows, the label of each; what is left out."""
 
     lines: tuple[str, ...]
     kind: str
     labels: Sequence[str]
+    left: Sequence[str] = ()
 
 
 def describe(path: Path, home: Path, labels: str | None = None) -> str:
@@ -60,13 +61,21 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
         raise InputError(f"--data: {path} has {len(counts)} class: an experiment needs at least 2")
     if len(found.labels) < 20:
         raise InputError(f"--data: {path} has {len(found.labels)} rows: an experiment needs 20")
+    n = len(found.labels)
+    if len(counts) > n // (10 if _are_amounts(counts) else 4):
+        raise InputError(
+            f"--data: {path} has {len(counts)} classes in {n} rows, too few of each for an "
+            "experiment: name the labels with --labels, or sort what is a number into a few ranges"
+        )
     some = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())[:8])
     more = ", …" if len(counts) > 8 else ""
+    head = f"{n} rows of {found.kind}, {len(counts)} classes: {some}{more}."
     name = re.sub(r"[^\w-]+", "_", path.resolve().stem, flags=re.ASCII).strip("_-") or "data"
     name = f"my-{name}" if name.lower() in paper.datasets() else name
     where = Path(os.path.relpath(path, home)).as_posix()
     lines = [
-        f"# {len(found.labels)} rows of {found.kind}, {len(counts)} classes: {some}{more}.",
+        f"# {_plain(head)}",
+        *([f"# Left out: {_plain(', '.join(found.left))}."] if found.left else []),
         _line("name", name, "names the results"),
         "",
         "[data]",
@@ -75,7 +84,7 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
         *_settings(found.kind == "images", min(counts)),
         "",
         "[sizes]",
-        *_sizes(len(found.labels), len(counts)),
+        *_sizes(n, len(counts)),
         "",
         *_model(found.kind),
         "[run]",
@@ -98,8 +107,12 @@ def _line(key: str, value: Any, comment: str = "") -> str:
 
 def _quoted(text: str) -> str:
     """A string of TOML: control characters and quotes are written by their numbers."""
-    kept = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text)
-    return f'"{"".join(kept)}"'
+    return '"' + _plain(text, '"\\') + '"'
+
+
+def _plain(text: str, but: str = "") -> str:
+    """Text without control characters, which a comment of TOML must not hold either."""
+    return "".join(c if c.isprintable() and c not in but else f"\\U{ord(c):08X}" for c in text)
 
 
 def _folder(path: Path) -> _Found:
@@ -123,9 +136,13 @@ def _file(path: Path, labels: str | None) -> _Found:
     elif labels not in columns:
         there = ", ".join(columns)
         raise InputError(f"--labels: {path} has no {labels!r} but {there}: name one of these")
-    values = [str(v) for v in sources.read(path, inputs=labels, labels=labels).labels or ()]
-    texts = [name for name in columns if name != labels and _is_text(columns[name])]
-    numbers = [name for name in columns if name != labels and not _is_text(columns[name])]
+    known = sources.read(path, inputs=labels, labels=labels).labels or ()
+    own.check_known(path, known, "label")
+    values = [str(v) for v in known]
+    others = [name for name in columns if name != labels]
+    texts = [name for name in others if not _is_array(columns[name])]
+    texts = [name for name in texts if tables.are_texts(columns[name])]
+    numbers = [name for name in others if _is_array(columns[name])]
     numbers = [name for name in numbers if len(columns[name]) == len(values)]
     numbers = [name for name in numbers if not _counts_rows(columns[name])] or numbers
     if path.suffix.lower() == ".npz" and numbers:
@@ -133,22 +150,36 @@ def _file(path: Path, labels: str | None) -> _Found:
     longest = sorted(texts, key=lambda name: -_length(columns[name]))[:1]
     prose = bool(longest) and _length(columns[longest[0]]) >= _PROSE
     inputs = longest if prose or not numbers else numbers
+    left = [_left(name, columns[name]) for name in others if name not in inputs]
     if not inputs:
         raise InputError(
-            f"--data: {path} has nothing but {len(values)} labels: add what a model can read, "
-            "a row for each"
+            f"--data: {path} has nothing but {len(values)} labels"
+            f"{', beside ' if left else ''}{', '.join(left)}: add what a model can read, a row for "
+            "each"
         )
     array = columns[inputs[0]]
     images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
     kind = "images" if images else "texts" if inputs is longest else "numbers"
-    rest = [_quoted(name) for name in columns if name not in (*inputs, labels)]
-    reads = "what the model reads" + (f", and not {', '.join(rest)}" if rest else "")
-    lines = (_line("inputs", inputs, reads), _line("labels", labels))
-    return _Found(lines, kind, values)
+    lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
+    return _Found(lines, kind, values, left)
 
 
-def _is_text(column: Any) -> bool:
-    return not isinstance(column, np.ndarray) or column.dtype.kind not in "biuf"
+def _is_array(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
+
+
+def _left(name: str, column: Any) -> str:
+    """The name of a column that no model reads, and of one of numbers but for some the first."""
+    gap = "" if _is_array(column) or tables.are_texts(column) else tables.stray(column)
+    return f"{_quoted(name)} ({gap})" if gap else _quoted(name)
+
+
+def _are_amounts(labels: Iterable[str]) -> bool:
+    """Whether they are numbers with fractions."""
+    try:
+        return any(not float(label).is_integer() for label in list(labels))
+    except ValueError:
+        return False
 
 
 def _counts_rows(column: Any) -> bool:

@@ -87,7 +87,7 @@ def read(
         own: which columns or arrays mean what.
         size: the side of images in a folder, to which they are squeezed.
         path: a folder of images, or a .npz, .parquet or .csv file.
-        cache: where decoded images go.
+        cache: where decoded images go, and what is in a large table.
         advance: hears how many images of all are decoded.
 
     >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\ndull,1\\n") > 0
@@ -110,7 +110,7 @@ def read(
         labels: Any = [part[depth] for part in parts]
         domains = np.array([part[0] for part in parts]) if depth else None
     else:
-        found = sources.read(path, inputs=own.inputs or None, labels=own.labels)
+        found = sources.read(path, inputs=own.inputs or None, labels=own.labels, cache=cache)
         labels = found.labels
         domains = _column(path, own.domain) if own.domain else None
     classes, positions = _encoded(path, labels)
@@ -119,11 +119,12 @@ def read(
 
 def _column(path: Path, name: str) -> NDArray[Any]:
     found = sources.read(path, inputs=name, labels=name).labels or []
-    _check_known(path, found, "domain")
+    check_known(path, found, "domain")
     return np.array([str(value) for value in found])
 
 
-def _check_known(path: Path, values: Any, what: str) -> None:
+def check_known(path: Path, values: Any, what: str) -> None:
+    """Refuse labels or domains of which some are missing."""
     missing = sum(value is None or value == "" or value != value for value in values)
     if missing:
         raise InputError(
@@ -134,7 +135,7 @@ def _check_known(path: Path, values: Any, what: str) -> None:
 
 def _encoded(path: Path, labels: Any) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes, numbers by size and all else by name, and each row's position."""
-    _check_known(path, labels, "label")
+    check_known(path, labels, "label")
     numbers = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
     known = sorted(set(labels)) if numbers else sorted({str(label) for label in labels})
     where = {str(label): place for place, label in enumerate(known)}
@@ -144,7 +145,7 @@ def _encoded(path: Path, labels: Any) -> tuple[tuple[str, ...], NDArray[np.int64
 
 
 def _inputs(path: Path, inputs: Any) -> NDArray[Any]:
-    if not isinstance(inputs, np.ndarray):
+    if not isinstance(inputs, np.ndarray) or (inputs.dtype.kind == "U" and inputs.ndim == 1):
         return np.array([str(text) for text in inputs], dtype=object)
     if inputs.dtype == np.uint8 and inputs.ndim in (3, 4):
         if inputs.ndim == 3:

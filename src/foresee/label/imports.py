@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from foresee import sources
+from foresee import sources, tables
 from foresee.errors import InputError
 from foresee.label.book import LABEL, Book, plain
 from foresee.label.items import Items, flat
@@ -68,7 +68,7 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
 def _of_table(items: Items, path: Path) -> People:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
+            rows = list(csv.DictReader(file, delimiter=tables.separator(file)))
     except (OSError, csv.Error) as error:
         raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
     if not rows or not {"id", "label"} <= rows[0].keys():

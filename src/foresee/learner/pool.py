@@ -38,6 +38,7 @@ class Named:
         if hasattr(inputs, "iloc") and inputs.index.is_unique:
             own = inputs.index
         if ids is not None:
+            _check_index(name, inputs, ids)
             own = ids
         # A range, or the index of a frame that was given none.
         numbered = [getattr(own, each, None) for each in ("start", "stop", "step")] == [0, n, 1]
@@ -88,17 +89,47 @@ def opened(name: str, inputs: Any) -> tuple[Any, sources.Source | None]:
     return rows, found
 
 
+def _check_index(name: str, inputs: Any, ids: Any) -> None:
+    """Refuse ids that are a series whose index has the rows of a frame in another order."""
+    if not (hasattr(inputs, "iloc") and hasattr(ids, "iloc")):
+        return
+    index, rows = list(ids.index), list(inputs.index)
+    if index != rows and set(index) == set(rows):
+        raise InputError(
+            f"ids are a series whose index has the rows of {name} in another order, {index[:3]} "
+            f"beside {rows[:3]}: pass ids.loc[{name}.index], or ids.values if their order is meant"
+        )
+
+
 def like(target: Any, pool: Any) -> Any:
     """A target with the pool's columns in their order, where both name them, in files or frames."""
-    if isinstance(target, str | Path) and isinstance(pool, str | Path):
-        own, named = (tables.names(Path(path), ()) for path in (target, pool))
-        if own and named and len(named) > 1:
+    own, named = _columns(target), _columns(pool)
+    if own and named and len(named) > 1:
+        if isinstance(target, str | Path):
             return sources.read(target, inputs=named)
+        if own != named and set(own) == set(named):
+            raise InputError(
+                f"target has the columns of pool in another order, {', '.join(own)}: read it with "
+                f"inputs={named}"
+            )
     if all(hasattr(each, "iloc") or arrays.is_polars(each) for each in (target, pool)):
         there, columns = (list(getattr(each, "columns", ())) for each in (target, pool))
         if columns and there != columns and set(columns) <= set(there):
             return target[columns]
     return target
+
+
+def _columns(inputs: Any) -> list[str] | None:
+    """The columns that are read of a table; None of all else."""
+    if isinstance(inputs, str | Path):
+        return tables.names(Path(inputs), ())
+    origin = getattr(inputs, "origin", None) if isinstance(inputs, sources.Source) else None
+    if origin is None:
+        return None
+    named = origin.get("inputs")
+    if named is not None:
+        return [named] if isinstance(named, str) else list(named)
+    return tables.names(Path(origin["path"]), {origin.get("labels"), origin.get("ids")})
 
 
 class _Targets(Sequence[str]):
