@@ -86,6 +86,18 @@ def test_health_is_that_of_the_network_returned(digits):
     assert result.accuracy == pytest.approx((outputs.argmax(1) == y).double().mean().item())
 
 
+def test_health_is_that_of_points_from_everywhere(monkeypatch):
+    monkeypatch.setattr(training, "_HEALTH", 40)
+    model = nn.Linear(1, 2)  # it always says 0
+    nn.init.zeros_(model.weight)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor([1.0, 0.0]))
+    recipe = Recipe(1, learning_rate=1e-12)
+    result = fit(model, np.zeros((100, 1), np.float32), np.arange(100) // 50, recipe, rng())
+    assert 0.2 < result.accuracy < 0.8
+    assert (40 * result.accuracy) % 1 == pytest.approx(0)
+
+
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_same_seed_same_bits_and_the_global_state_is_left_alone(few, optimiser):
     recipe = Recipe(iterations=20, batch=4, optimiser=optimiser, learning_rate=0.01)
@@ -124,6 +136,43 @@ def test_steps_are_those_of_momentum_sgd_by_hand(few):
     fit(model, inputs, labels, recipe, rng())
     for ours, theirs in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_steps_are_those_of_adam_by_hand(few):
+    """Kingma & Ba (2015), algorithm 1, with the weights' own decay in the gradient."""
+    inputs, labels = few[0], torch.from_numpy(few[1])
+    recipe = Recipe(7, 99, "adam", 0.05, decay_every=3, weight_decay=0.01, momentum=0.8)
+    model = nn.Linear(6, 3).double()
+    weight = torch.cat([model.weight, model.bias[:, None]], 1).detach().requires_grad_()
+    ones = torch.cat([inputs, torch.ones(11, 1)], 1)
+    m = v = torch.zeros_like(weight)
+    for step in range(1, 8):
+        (g,) = torch.autograd.grad(cross_entropy(ones @ weight.T, labels), weight)
+        with torch.no_grad():
+            g = g + 0.01 * weight
+            m, v = 0.8 * m + 0.2 * g, 0.999 * v + 0.001 * g**2
+            m_hat, v_hat = m / (1 - 0.8**step), v / (1 - 0.999**step)
+            rate = [0.05, 0.005, 0.0005][(step - 1) // 3]
+            weight -= rate * m_hat / (v_hat.sqrt() + 1e-8)
+    fit(model, inputs, labels, recipe, rng())
+    torch.testing.assert_close(model.weight, weight[:, :-1], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(model.bias, weight[:, -1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_frozen_weights_stay_where_they_are_whatever_gradient_they_kept(few, optimiser):
+    model = small()
+    cross_entropy(model(few[0].float()), torch.from_numpy(few[1])).backward()
+    frozen = model[1].requires_grad_(False).weight
+    before = frozen.clone()
+    fit(model, *few, replace(SHORT, optimiser=optimiser), rng())
+    assert torch.equal(frozen, before)
+
+
+def test_who_looks_at_the_network_meanwhile_changes_nothing(few):
+    model = small()
+    fit(model, *few, SHORT, rng(), advance=lambda _: model.eval())
+    assert torch.equal(bits(model), bits(fit(small(), *few, SHORT, rng()).model))
 
 
 def test_each_epoch_is_a_permutation_in_batches_of_one_size():
@@ -547,11 +596,30 @@ def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
     assert np.array_equal(inputs, few[0].numpy())
 
 
+def test_a_network_that_writes_to_its_inputs_writes_to_copies(few):
+    inputs = few[0].float()
+    before = inputs.clone()
+    fit(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)), inputs, few[1], SHORT, rng())
+    assert torch.equal(inputs, before)
+
+
 def test_bfloat16_trains_in_float32_weights(few):
     recipe = Recipe(iterations=5, batch=4, precision="bfloat16")
     result = fit(small(), *few, recipe, rng())
     assert {p.dtype for p in result.model.parameters()} == {torch.float32}
     assert not torch.equal(bits(result.model), bits(fit(small(), *few, SHORT, rng()).model))
+
+
+def test_bfloat16_is_for_the_passes_alone(few, monkeypatch):
+    seen = []
+
+    def spy(outputs, labels):
+        seen.append(outputs.dtype)
+        return cross_entropy(outputs, labels)
+
+    monkeypatch.setattr(training, "cross_entropy", spy)
+    fit(small(), *few, replace(SHORT, precision="bfloat16"), rng())
+    assert set(seen) == {torch.float32}
 
 
 def test_progress_is_the_callers(few):
@@ -566,9 +634,20 @@ def test_divergence_names_the_learning_rate(few):
         fit(small(), *few, recipe, rng())
 
 
+def test_divergence_ends_a_training_early_and_that_of_the_last_step_is_seen(few):
+    done = []
+    with pytest.raises(InputError, match=r"training diverged.* at iteration 100:"):
+        fit(small(), *few, Recipe(300, 4, learning_rate=1e8), rng(), advance=done.append)
+    assert done[-1] == 100
+    with pytest.raises(InputError, match=r"training diverged.* at iteration 0:"):
+        fit(small(), *few, Recipe(1, 4, learning_rate=1e38), rng())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"labels": np.ma.array([0] * 11, mask=[1] + [0] * 10)}, "labels has masked entries"),
+        ({"labels": [[0], [0, 1]]}, "labels must be an array, got list"),
         ({"labels": [3] * 11}, "labels go up to 3, but model has 3 outputs.*classes=4"),
         ({"labels": [-1] * 11}, "from 0, got -1"),
         ({"labels": [0.0] * 11}, "whole numbers from 0, got float64: number the classes"),
@@ -587,6 +666,10 @@ def test_divergence_names_the_learning_rate(few):
         (
             {"model": nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "recipe": Recipe(batch=1)},
             "BatchNorm, which cannot train on one point: label more, raise batch",
+        ),
+        (
+            {"model": nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False), small())},
+            "BatchNorm, which has no running statistics: train it with track_running_stats=True",
         ),
         ({"model": nn.Conv1d(1, 1, 1)}, r"logits \[n c\].* returned"),
     ],

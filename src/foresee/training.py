@@ -224,6 +224,7 @@ def _train(request: Request) -> Generator[None, None, Training]:
     takes_bytes = any(isinstance(m, Standardise) for m in model.modules())
     x, y = (part.to(like.device) for part in _checked(request.inputs, request.labels, takes_bytes))
     batches = _batches(len(y), recipe.batch, rng, like.device)
+    model.zero_grad()  # an optimiser moves whatever has a gradient, frozen weights too
     seed = int(rng.integers(2**63))
     with seeded(like.device, seed):
         _check_classes(model, x[:1].to(like, copy=True), y)
@@ -249,6 +250,7 @@ def _iterations(steps: Iterator[Callable[[], float]], request: Request) -> Itera
             _check_loss(loss(), iteration, recipe)
         if request.advance is not None:
             request.advance(iteration + 1)
+            request.model.train()  # whoever looks at a network sets it to eval
         yield
 
 
@@ -295,26 +297,30 @@ def _passes(
     def compute(inputs: Tensor, labels: Tensor) -> Tensor:
         for leaf in leaves:
             leaf.grad = None
-        with torch.autocast(
+        coarse = torch.autocast(
             like.device.type,
             torch.bfloat16,
             enabled=recipe.precision == "bfloat16",
             cache_enabled=False,  # a recording would keep the weights of its first batch
-        ):
-            try:
-                outputs = forward(inputs)
-            except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
-                    raise
-                raise InputError(
-                    "model has a BatchNorm, which cannot train on one point: label more, raise "
-                    "batch, or use GroupNorm"
-                ) from error
+        )
+        with coarse, _norms("cannot train on one point: label more, raise batch, or use GroupNorm"):
+            outputs = forward(inputs)
         loss = cross_entropy(outputs.to(like.dtype), labels)
         loss.backward()
         return loss.detach()
 
     return compute
+
+
+@contextmanager
+def _norms(remedy: str) -> Iterator[None]:
+    """Say of a BatchNorm that met a single point what to do about it."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise InputError(f"model has a BatchNorm, which {remedy}") from error
 
 
 def _stepped(
@@ -540,7 +546,7 @@ def stacked(rows: Any) -> Tensor:
 
 def class_numbers(labels: Any, x: Tensor) -> Tensor:
     """Check labels [l] of inputs x [l ...] and put them beside these."""
-    kind = labels if isinstance(labels, Tensor) else np.asarray(labels)
+    kind = labels if isinstance(labels, Tensor) else arrays.numpy(labels, "labels")
     if not str(kind.dtype).removeprefix("torch.").startswith(("int", "uint")):
         raise InputError(
             f"labels must be whole numbers from 0, got {kind.dtype}: number the classes, as "
@@ -560,7 +566,8 @@ def class_numbers(labels: Any, x: Tensor) -> Tensor:
 
 def _check_classes(model: nn.Module, x: Tensor, labels: Tensor) -> None:
     model.eval()  # or one look at the data would move BatchNorm's statistics
-    with torch.no_grad():
+    without = "has no running statistics: train it with track_running_stats=True, or use GroupNorm"
+    with torch.no_grad(), _norms(without):
         outputs = model(x)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 1:
         what = f"{list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
