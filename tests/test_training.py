@@ -8,6 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
 from foresee import bfloat16, networks, training
 from foresee.errors import InputError
@@ -566,6 +567,24 @@ def test_a_network_that_knows_only_how_frequent_classes_are_is_stuck(shares, lea
     assert result.stuck is stuck
 
 
+@pytest.mark.parametrize(
+    ("loss", "accuracy", "shares", "stuck"),
+    [  # of equal shares the frequencies leave log 2 = 0.693, and 0.5 is guessed
+        (0.70, 0.50, [5, 5], True),
+        (0.67, 0.52, [5, 5], True),
+        (0.65, 0.50, [5, 5], False),  # it knows how sure to be
+        (0.90, 0.53, [5, 5], False),  # it errs with confidence
+        (0.30, 0.90, [9, 1], False),  # log loss 0.325, of a rare class
+        (0.33, 0.904, [9, 1], True),
+        (0.33, 0.906, [9, 1], False),
+        (9.0, 0.0, [9], False),
+    ],
+)
+def test_a_plateau_is_where_neither_loss_nor_accuracy_beats_a_guess(loss, accuracy, shares, stuck):
+    labels = torch.arange(len(shares)).repeat_interleave(torch.tensor(shares))
+    assert training._stuck(loss, accuracy, labels) is stuck
+
+
 @pytest.mark.parametrize("points", [2, 3, 5, 9])
 def test_batch_norm_never_meets_a_batch_of_one(points):
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
@@ -590,7 +609,9 @@ def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
     locked = inputs.copy()
     locked.flags.writeable = False
     kinds = [(inputs, labels), (few[0], labels.tolist()), (locked, torch.from_numpy(labels)),
-             (inputs[::-1][::-1], labels.astype(np.uint8))]  # fmt: skip
+             (inputs[::-1][::-1], labels.astype(np.uint8)),
+             (TensorDataset(few[0], torch.from_numpy(labels)), labels),
+             ([row[None] for row in few[0]], labels)]  # fmt: skip
     models = [fit(small(), x, y, SHORT, rng()).model for x, y in kinds]
     assert all(torch.equal(bits(model), bits(models[0])) for model in models)
     assert np.array_equal(inputs, few[0].numpy())
@@ -649,7 +670,7 @@ def test_divergence_ends_a_training_early_and_that_of_the_last_step_is_seen(few)
         ({"labels": np.ma.array([0] * 11, mask=[1] + [0] * 10)}, "labels has masked entries"),
         ({"labels": [[0], [0, 1]]}, "labels must be an array, got list"),
         ({"labels": [3] * 11}, "labels go up to 3, but model has 3 outputs.*classes=4"),
-        ({"labels": [-1] * 11}, "from 0, got -1"),
+        ({"labels": [-1] + [0] * 10}, "from 0, got -1"),
         ({"labels": [0.0] * 11}, "whole numbers from 0, got float64: number the classes"),
         ({"labels": ["cat"] * 11}, "whole numbers from 0, got <U3: number the classes"),
         ({"labels": torch.ones(11, dtype=torch.bool)}, "whole numbers from 0, got torch.bool"),
