@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from foresee import bfloat16, networks, training
+from foresee import bfloat16, iterations, networks, training
 from foresee.errors import InputError
+from foresee.iterations import batches_of, learning_rate
 from foresee.networks import Standardise, mlp
 from foresee.recipe import Recipe
-from foresee.training import Request, fit, fit_all, learning_rate
+from foresee.training import Request, fit, fit_all
 
 SHORT = Recipe(iterations=5, batch=4)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -177,12 +178,12 @@ def test_who_looks_at_the_network_meanwhile_changes_nothing(few):
 
 
 def test_each_epoch_is_a_permutation_in_batches_of_one_size():
-    batches = training._batches(11, 4, rng(), torch.device("cpu"))
+    batches = batches_of(11, 4, rng(), torch.device("cpu"))
     for _ in range(3):
         epoch = [next(batches) for _ in range(2)]
         assert [len(batch) for batch in epoch] == [4, 4]
         assert len(set(torch.cat(epoch).tolist())) == 8
-    assert sorted(next(training._batches(3, 64, rng(), torch.device("cpu"))).tolist()) == [0, 1, 2]
+    assert sorted(next(batches_of(3, 64, rng(), torch.device("cpu"))).tolist()) == [0, 1, 2]
     seen = {i for _, batch in zip(range(40), batches, strict=False) for i in batch.tolist()}
     assert seen == set(range(11))
 
@@ -593,6 +594,17 @@ def test_batch_norm_never_meets_a_batch_of_one(points):
     assert result.model[1].num_batches_tracked == 5
 
 
+def test_what_a_network_itself_refuses_is_its_own_to_say(few):
+    class Picky(nn.Linear):
+        def forward(self, x):
+            if self.training:
+                raise ValueError("no such word")
+            return super().forward(x)
+
+    with pytest.raises(ValueError, match="no such word"):
+        fit(Picky(6, 3), *few, SHORT, rng())
+
+
 def test_one_labelled_point_will_do(few):
     assert fit(small(), few[0][:1], few[1][:1], SHORT, rng()).accuracy in (0.0, 1.0)
 
@@ -638,7 +650,7 @@ def test_bfloat16_is_for_the_passes_alone(few, monkeypatch):
         seen.append(outputs.dtype)
         return cross_entropy(outputs, labels)
 
-    monkeypatch.setattr(training, "cross_entropy", spy)
+    monkeypatch.setattr(iterations, "cross_entropy", spy)
     fit(small(), *few, replace(SHORT, precision="bfloat16"), rng())
     assert set(seen) == {torch.float32}
 
