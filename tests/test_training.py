@@ -621,7 +621,7 @@ def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
     locked = inputs.copy()
     locked.flags.writeable = False
     kinds = [(inputs, labels), (few[0], labels.tolist()), (locked, torch.from_numpy(labels)),
-             (inputs[::-1][::-1], labels.astype(np.uint8)),
+             (inputs[::-1][::-1], labels.astype(np.uint8)), (inputs, labels.astype(">i4")),
              (TensorDataset(few[0], torch.from_numpy(labels)), labels),
              ([row[None] for row in few[0]], labels)]  # fmt: skip
     models = [fit(small(), x, y, SHORT, rng()).model for x, y in kinds]

@@ -312,7 +312,8 @@ def stacked(rows: Any) -> Tensor:
 def class_numbers(labels: Any, x: Tensor) -> Tensor:
     """Check labels [l] of inputs x [l ...] and put them beside these."""
     kind = labels if isinstance(labels, Tensor) else arrays.numpy(labels, "labels")
-    if not str(kind.dtype).removeprefix("torch.").startswith(("int", "uint")):
+    dtype = getattr(kind.dtype, "name", str(kind.dtype))  # of any byte order
+    if not dtype.removeprefix("torch.").startswith(("int", "uint")):
         raise InputError(
             f"labels must be whole numbers from 0, got {kind.dtype}: number the classes, as "
             "numpy.unique(labels, return_inverse=True) does"
