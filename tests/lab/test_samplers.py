@@ -186,6 +186,17 @@ def test_a_network_on_its_plateau_is_trained_once_more_from_other_seeds(sampler)
         assert torch.equal(usual.predict(x), again.predict(x))
 
 
+def test_the_second_network_is_the_same_whether_the_first_was_trained_here_or_shared():
+    x, y = labelled()
+    here, elsewhere = NETWORK.steps(x, y, generator()), NETWORK.steps(x, y, generator())
+    first, shared = next(here), next(elsewhere)
+    stuck = replace(fit(first.model, x, y, first.recipe, first.rng), stuck=True)
+    second = here.send(stuck)
+    assert second.key == elsewhere.send(stuck).key
+    assert second.key[1] == seeding.number(generator().spawn(3)[0].spawn(1)[0])
+    assert not {*second.key[1:]} & {*shared.key[1:]}
+
+
 def test_a_sampler_trains_by_itself_what_it_would_ask_for(monkeypatch):
     x, y = labelled()
     fitted = NETWORK(x, y, generator())
