@@ -103,6 +103,7 @@ def test_a_resumed_trial_has_its_line_from_the_start(tmp_path, now):
     with store.recording(tmp_path, LINEAR, RANDOM, 0):
         _, lines = shown(running)
     assert len(lines) == 1
+    assert lines[0].endswith("eta -:--:--")  # nobody knows how long a round takes
 
 
 def test_a_clock_that_is_set_back_hides_no_trial_and_takes_no_time_back(tmp_path, now, monkeypatch):
