@@ -85,6 +85,22 @@ def test_the_row_named_is_the_row_of_the_whole_pool(dtype, scratch):
         mell(pool, VAL, scratch=scratch)
 
 
+@pytest.mark.parametrize("looked_at", [1, 12, 100])
+def test_rows_are_looked_at_a_part_at_a_time_however_large_one_is(monkeypatch, looked_at):
+    monkeypatch.setattr(checks, "_LOOKED_AT", looked_at)
+    pool = POOL.copy()
+    pool[4, 1] = [0.5, 0.25, 0.125]
+    with pytest.raises(InputError, match=r"pool\[14, 1\] sums to 0\.875"):
+        checks.rows_sum_to_one("pool", torch.from_numpy(pool), 10)
+
+
+@pytest.mark.parametrize("draws", [1, 2.5, "9", True, None])
+def test_a_number_of_draws_is_whole_and_two_at_least(draws):
+    with pytest.raises(InputError, match=f"draws must be a whole number, .* got {draws!r}"):
+        checks.n_draws(draws)
+    checks.n_draws(np.int64(2))
+
+
 @pytest.mark.parametrize("score", [bald, entropy])
 def test_scores_of_the_pool_alone_check_it_too(score):
     with pytest.raises(InputError, match="look like logits"):

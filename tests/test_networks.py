@@ -62,7 +62,7 @@ def test_mlp_flattens_its_input():
 @pytest.mark.parametrize("build", BUILDERS)
 def test_a_seed_is_all_the_randomness(build):
     state = torch.get_rng_state()
-    first, again, other = build(seed=3), build(seed=3), build(seed=4)
+    first, again, other = build(seed=3), build(seed=np.int64(3)), build(seed=4)
     assert torch.equal(torch.get_rng_state(), state)
     for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
@@ -86,12 +86,39 @@ def test_signals_keep_their_size_through_vgg16():
         assert 0.2 < model(x).std().item() < 5
 
 
+@pytest.mark.parametrize("build", BUILDERS)
+def test_weights_keep_the_size_of_signals_and_the_last_has_no_relu_to_make_up_for(build):
+    layers = [layer for layer in build() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    for layer in layers:
+        fan_in = layer.weight[0].numel()
+        gain = 1 if layer is layers[-1] else 2
+        samples = layer.weight.numel()
+        expected = pytest.approx(gain, abs=5 * gain * (2 / samples) ** 0.5)
+        assert fan_in * layer.weight.double().square().mean().item() == expected
+        assert not layer.bias.any()
+
+
+def test_slim_cnn_has_its_channels_last_in_memory():
+    assert networks.slim_cnn(10)[3].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_statistics_are_those_of_evenly_spaced_images():
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 2, 3, 3), np.uint8)
+    for sample, rows in ((10_000, slice(None)), (3, [0, 4, 8])):
+        some = pixels[rows] / 255
+        mean, std = networks.statistics(pixels, sample)
+        np.testing.assert_allclose(mean, some.mean((0, 2, 3)), atol=1e-4)
+        np.testing.assert_allclose(std, some.std((0, 2, 3)), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: networks.vgg16(10, 28), "multiple of 32.* got 28: resize or pad"),
         (lambda: networks.vgg16(1), "classes must be at least 2, got 1"),
         (lambda: networks.small_cnn(10, 3), "at least 4.* got 3"),
+        (lambda: networks.slim_cnn(10, channels=0), "channels must be at least 1, got 0"),
+        (lambda: networks.slim_cnn(10, hidden=0), "hidden must be at least 1, got 0"),
         (lambda: networks.small_cnn(10, dropout=1.0), "dropout must be .* got 1.0"),
         (lambda: networks.mlp(10, 2, hidden=(4, 0)), r"hidden\[1\] must be at least 1, got 0"),
         (lambda: networks.mlp(0, 2), "features must be at least 1, got 0"),

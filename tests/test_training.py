@@ -8,12 +8,14 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
-from foresee import bfloat16, networks, training
+from foresee import bfloat16, iterations, networks, training
 from foresee.errors import InputError
+from foresee.iterations import batches_of, learning_rate
 from foresee.networks import Standardise, mlp
 from foresee.recipe import Recipe
-from foresee.training import Request, fit, fit_all, learning_rate
+from foresee.training import Request, fit, fit_all
 
 SHORT = Recipe(iterations=5, batch=4)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -86,6 +88,18 @@ def test_health_is_that_of_the_network_returned(digits):
     assert result.accuracy == pytest.approx((outputs.argmax(1) == y).double().mean().item())
 
 
+def test_health_is_that_of_points_from_everywhere(monkeypatch):
+    monkeypatch.setattr(training, "_HEALTH", 40)
+    model = nn.Linear(1, 2)  # it always says 0
+    nn.init.zeros_(model.weight)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor([1.0, 0.0]))
+    recipe = Recipe(1, learning_rate=1e-12)
+    result = fit(model, np.zeros((100, 1), np.float32), np.arange(100) // 50, recipe, rng())
+    assert 0.2 < result.accuracy < 0.8
+    assert (40 * result.accuracy) % 1 == pytest.approx(0)
+
+
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_same_seed_same_bits_and_the_global_state_is_left_alone(few, optimiser):
     recipe = Recipe(iterations=20, batch=4, optimiser=optimiser, learning_rate=0.01)
@@ -126,13 +140,50 @@ def test_steps_are_those_of_momentum_sgd_by_hand(few):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
+def test_steps_are_those_of_adam_by_hand(few):
+    """Kingma & Ba (2015), algorithm 1, with the weights' own decay in the gradient."""
+    inputs, labels = few[0], torch.from_numpy(few[1])
+    recipe = Recipe(7, 99, "adam", 0.05, decay_every=3, weight_decay=0.01, momentum=0.8)
+    model = nn.Linear(6, 3).double()
+    weight = torch.cat([model.weight, model.bias[:, None]], 1).detach().requires_grad_()
+    ones = torch.cat([inputs, torch.ones(11, 1)], 1)
+    m = v = torch.zeros_like(weight)
+    for step in range(1, 8):
+        (g,) = torch.autograd.grad(cross_entropy(ones @ weight.T, labels), weight)
+        with torch.no_grad():
+            g = g + 0.01 * weight
+            m, v = 0.8 * m + 0.2 * g, 0.999 * v + 0.001 * g**2
+            m_hat, v_hat = m / (1 - 0.8**step), v / (1 - 0.999**step)
+            rate = [0.05, 0.005, 0.0005][(step - 1) // 3]
+            weight -= rate * m_hat / (v_hat.sqrt() + 1e-8)
+    fit(model, inputs, labels, recipe, rng())
+    torch.testing.assert_close(model.weight, weight[:, :-1], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(model.bias, weight[:, -1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_frozen_weights_stay_where_they_are_whatever_gradient_they_kept(few, optimiser):
+    model = small()
+    cross_entropy(model(few[0].float()), torch.from_numpy(few[1])).backward()
+    frozen = model[1].requires_grad_(False).weight
+    before = frozen.clone()
+    fit(model, *few, replace(SHORT, optimiser=optimiser), rng())
+    assert torch.equal(frozen, before)
+
+
+def test_who_looks_at_the_network_meanwhile_changes_nothing(few):
+    model = small()
+    fit(model, *few, SHORT, rng(), advance=lambda _: model.eval())
+    assert torch.equal(bits(model), bits(fit(small(), *few, SHORT, rng()).model))
+
+
 def test_each_epoch_is_a_permutation_in_batches_of_one_size():
-    batches = training._batches(11, 4, rng(), torch.device("cpu"))
+    batches = batches_of(11, 4, rng(), torch.device("cpu"))
     for _ in range(3):
         epoch = [next(batches) for _ in range(2)]
         assert [len(batch) for batch in epoch] == [4, 4]
         assert len(set(torch.cat(epoch).tolist())) == 8
-    assert sorted(next(training._batches(3, 64, rng(), torch.device("cpu"))).tolist()) == [0, 1, 2]
+    assert sorted(next(batches_of(3, 64, rng(), torch.device("cpu"))).tolist()) == [0, 1, 2]
     seen = {i for _, batch in zip(range(40), batches, strict=False) for i in batch.tolist()}
     assert seen == set(range(11))
 
@@ -517,12 +568,41 @@ def test_a_network_that_knows_only_how_frequent_classes_are_is_stuck(shares, lea
     assert result.stuck is stuck
 
 
+@pytest.mark.parametrize(
+    ("loss", "accuracy", "shares", "stuck"),
+    [  # of equal shares the frequencies leave log 2 = 0.693, and 0.5 is guessed
+        (0.70, 0.50, [5, 5], True),
+        (0.67, 0.52, [5, 5], True),
+        (0.65, 0.50, [5, 5], False),  # it knows how sure to be
+        (0.90, 0.53, [5, 5], False),  # it errs with confidence
+        (0.30, 0.90, [9, 1], False),  # log loss 0.325, of a rare class
+        (0.33, 0.904, [9, 1], True),
+        (0.33, 0.906, [9, 1], False),
+        (9.0, 0.0, [9], False),
+    ],
+)
+def test_a_plateau_is_where_neither_loss_nor_accuracy_beats_a_guess(loss, accuracy, shares, stuck):
+    labels = torch.arange(len(shares)).repeat_interleave(torch.tensor(shares))
+    assert training._stuck(loss, accuracy, labels) is stuck
+
+
 @pytest.mark.parametrize("points", [2, 3, 5, 9])
 def test_batch_norm_never_meets_a_batch_of_one(points):
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     x = torch.randn(points, 6, generator=torch.Generator().manual_seed(0))
     result = fit(model, x, [0] * points, SHORT, rng())
     assert result.model[1].num_batches_tracked == 5
+
+
+def test_what_a_network_itself_refuses_is_its_own_to_say(few):
+    class Picky(nn.Linear):
+        def forward(self, x):
+            if self.training:
+                raise ValueError("no such word")
+            return super().forward(x)
+
+    with pytest.raises(ValueError, match="no such word"):
+        fit(Picky(6, 3), *few, SHORT, rng())
 
 
 def test_one_labelled_point_will_do(few):
@@ -541,10 +621,19 @@ def test_inputs_and_labels_of_any_kind_give_the_same_network(few):
     locked = inputs.copy()
     locked.flags.writeable = False
     kinds = [(inputs, labels), (few[0], labels.tolist()), (locked, torch.from_numpy(labels)),
-             (inputs[::-1][::-1], labels.astype(np.uint8))]  # fmt: skip
+             (inputs[::-1][::-1], labels.astype(np.uint8)), (inputs, labels.astype(">i4")),
+             (TensorDataset(few[0], torch.from_numpy(labels)), labels),
+             ([row[None] for row in few[0]], labels)]  # fmt: skip
     models = [fit(small(), x, y, SHORT, rng()).model for x, y in kinds]
     assert all(torch.equal(bits(model), bits(models[0])) for model in models)
     assert np.array_equal(inputs, few[0].numpy())
+
+
+def test_a_network_that_writes_to_its_inputs_writes_to_copies(few):
+    inputs = few[0].float()
+    before = inputs.clone()
+    fit(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)), inputs, few[1], SHORT, rng())
+    assert torch.equal(inputs, before)
 
 
 def test_bfloat16_trains_in_float32_weights(few):
@@ -552,6 +641,18 @@ def test_bfloat16_trains_in_float32_weights(few):
     result = fit(small(), *few, recipe, rng())
     assert {p.dtype for p in result.model.parameters()} == {torch.float32}
     assert not torch.equal(bits(result.model), bits(fit(small(), *few, SHORT, rng()).model))
+
+
+def test_bfloat16_is_for_the_passes_alone(few, monkeypatch):
+    seen = []
+
+    def spy(outputs, labels):
+        seen.append(outputs.dtype)
+        return cross_entropy(outputs, labels)
+
+    monkeypatch.setattr(iterations, "cross_entropy", spy)
+    fit(small(), *few, replace(SHORT, precision="bfloat16"), rng())
+    assert set(seen) == {torch.float32}
 
 
 def test_progress_is_the_callers(few):
@@ -566,11 +667,22 @@ def test_divergence_names_the_learning_rate(few):
         fit(small(), *few, recipe, rng())
 
 
+def test_divergence_ends_a_training_early_and_that_of_the_last_step_is_seen(few):
+    done = []
+    with pytest.raises(InputError, match=r"training diverged.* at iteration 100:"):
+        fit(small(), *few, Recipe(300, 4, learning_rate=1e8), rng(), advance=done.append)
+    assert done[-1] == 100
+    with pytest.raises(InputError, match=r"training diverged.* at iteration 0:"):
+        fit(small(), *few, Recipe(1, 4, learning_rate=1e38), rng())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"labels": np.ma.array([0] * 11, mask=[1] + [0] * 10)}, "labels has masked entries"),
+        ({"labels": [[0], [0, 1]]}, "labels must be an array, got list"),
         ({"labels": [3] * 11}, "labels go up to 3, but model has 3 outputs.*classes=4"),
-        ({"labels": [-1] * 11}, "from 0, got -1"),
+        ({"labels": [-1] + [0] * 10}, "from 0, got -1"),
         ({"labels": [0.0] * 11}, "whole numbers from 0, got float64: number the classes"),
         ({"labels": ["cat"] * 11}, "whole numbers from 0, got <U3: number the classes"),
         ({"labels": torch.ones(11, dtype=torch.bool)}, "whole numbers from 0, got torch.bool"),
@@ -587,6 +699,10 @@ def test_divergence_names_the_learning_rate(few):
         (
             {"model": nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "recipe": Recipe(batch=1)},
             "BatchNorm, which cannot train on one point: label more, raise batch",
+        ),
+        (
+            {"model": nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False), small())},
+            "BatchNorm, which has no running statistics: train it with track_running_stats=True",
         ),
         ({"model": nn.Conv1d(1, 1, 1)}, r"logits \[n c\].* returned"),
     ],

@@ -266,7 +266,7 @@ def _initialised(layers: list[nn.Module], seed: int) -> nn.Sequential:
     the last layer is that of a layer without ReLU, so that training starts near uniform.
     """
     network = nn.Sequential(*layers).to_empty(device="cpu")
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(int(seed))
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             kind = "linear" if layer is network[-1] else "relu"

@@ -1,27 +1,15 @@
 """One training recipe: a fresh network, labelled data and a recipe make a fitted network.
 
-On a GPU one iteration (the batch's rows, both passes, the update) is recorded once and replayed:
-launching its kernels one by one takes longer than running them. Networks that are trained side by
-side have a recording, a stream and random numbers each, and share nothing: the bits of one do not
-depend on whether it has neighbours.
+Networks that are trained side by side on a GPU have a recording, a stream and random numbers each,
+and share nothing: the bits of one do not depend on whether it has neighbours.
 """
 
 import math
 import threading
 import time
-import warnings
-from collections.abc import (
-    Callable,
-    Generator,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,15 +18,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
-from foresee import arrays, bfloat16, seeding
+from foresee import arrays, seeding
 from foresee.errors import InputError
+from foresee.iterations import batches_of, norms, recorded, stepped
 from foresee.networks import Standardise
 from foresee.recipe import Recipe
 from foresee.types import Inputs
 
 _HEALTH = 2000  # training points on which health is measured, at most
 _LEARNT = 0.05  # of what the frequencies of the classes leave to learn: less is a plateau
-_AHEAD = 256  # batches drawn at once: each transfer of their rows makes a GPU wait
 _LOOK_EVERY = 100  # iterations between looks at the loss: each look makes a GPU wait
 
 T = TypeVar("T")
@@ -78,15 +66,6 @@ class Request:
     rng: np.random.Generator
     advance: Callable[[int], None] | None = None
     key: Hashable = None
-
-
-def learning_rate(recipe: Recipe, iteration: int) -> float:
-    """Step size at an iteration, counted from 0: divided by 10 every so often, as in the paper.
-
-    >>> [learning_rate(Recipe(decay_every=100), iteration) for iteration in (0, 99, 100)]
-    [0.01, 0.01, 0.001]
-    """
-    return recipe.learning_rate * recipe.decay ** (iteration // recipe.decay_every)
 
 
 def fit(
@@ -223,16 +202,17 @@ def _train(request: Request) -> Generator[None, None, Training]:
         raise InputError("model has no weights that require a gradient: unfreeze some")
     takes_bytes = any(isinstance(m, Standardise) for m in model.modules())
     x, y = (part.to(like.device) for part in _checked(request.inputs, request.labels, takes_bytes))
-    batches = _batches(len(y), recipe.batch, rng, like.device)
+    batches = batches_of(len(y), recipe.batch, rng, like.device)
+    model.zero_grad()  # an optimiser moves whatever has a gradient, frozen weights too
     seed = int(rng.integers(2**63))
     with seeded(like.device, seed):
         _check_classes(model, x[:1].to(like, copy=True), y)
         model.train()
         if like.is_cuda:
-            steps = _recorded(model, x, y, recipe, like, batches, seed)
+            steps = recorded(model, x, y, recipe, like, batches, seed)
             next(steps)
         else:
-            yield from _iterations(_stepped(model, x, y, recipe, like, batches), request)
+            yield from _iterations(stepped(model, x, y, recipe, like, batches), request)
     if like.is_cuda:  # others have their turns meanwhile, and torch's own random numbers
         with closing(steps):
             yield from _iterations(steps, request)
@@ -249,6 +229,7 @@ def _iterations(steps: Iterator[Callable[[], float]], request: Request) -> Itera
             _check_loss(loss(), iteration, recipe)
         if request.advance is not None:
             request.advance(iteration + 1)
+            request.model.train()  # whoever looks at a network sets it to eval
         yield
 
 
@@ -279,216 +260,6 @@ def _stuck(loss: float, accuracy: float, labels: Tensor) -> bool:
         and loss > (1 - _LEARNT) * entropy
         and accuracy < largest + _LEARNT * (1 - largest)
     )
-
-
-def _passes(
-    model: nn.Module, recipe: Recipe, like: Tensor, weights: dict[str, Tensor]
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """A function that puts the gradients of a batch's mean loss beside the weights and returns it.
-
-    ``weights`` stand in for the model's own of their names.
-    """
-    leaves = [weights.get(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    forward = partial(bfloat16.forward, model, weights) if weights else model
-
-    @torch.enable_grad()
-    def compute(inputs: Tensor, labels: Tensor) -> Tensor:
-        for leaf in leaves:
-            leaf.grad = None
-        with torch.autocast(
-            like.device.type,
-            torch.bfloat16,
-            enabled=recipe.precision == "bfloat16",
-            cache_enabled=False,  # a recording would keep the weights of its first batch
-        ):
-            try:
-                outputs = forward(inputs)
-            except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
-                    raise
-                raise InputError(
-                    "model has a BatchNorm, which cannot train on one point: label more, raise "
-                    "batch, or use GroupNorm"
-                ) from error
-        loss = cross_entropy(outputs.to(like.dtype), labels)
-        loss.backward()
-        return loss.detach()
-
-    return compute
-
-
-def _stepped(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    recipe: Recipe,
-    like: Tensor,
-    batches: Iterator[Tensor],
-) -> Iterator[Callable[[], float]]:
-    """Do one iteration after another and yield what reads its loss."""
-    optimiser = optimiser_of(model.parameters(), recipe)
-    compute = _passes(model, recipe, like, {})
-    for iteration in range(recipe.iterations):
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(recipe, iteration)
-        rows = next(batches)
-        loss = compute(x[rows].to(like), y[rows])
-        optimiser.step()
-        yield loss.item
-
-
-def _recorded(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    recipe: Recipe,
-    like: Tensor,
-    batches: Iterator[Tensor],
-    seed: int,
-) -> Generator[Callable[[], float], None, None]:
-    """Record an iteration on a GPU and yield; then replay it and yield what reads its loss.
-
-    All that an iteration reads lies on the GPU: the data, the rows of the next batches and how many
-    of them are done, the learning rate, and the state of random numbers of its own.
-    """
-    stream, own = torch.cuda.Stream(like.device), torch.Generator(like.device)
-    rate = torch.zeros((), device=like.device)
-    rows = torch.zeros(_AHEAD, min(recipe.batch, len(y)), dtype=torch.long, device=like.device)
-    done = torch.zeros(1, dtype=torch.long, device=like.device)
-    turned = bfloat16.channels_last(model) if recipe.precision == "bfloat16" else []
-    weights = _Weights(model, recipe, rate)
-    compute = _passes(model, recipe, like, weights.coarse)
-
-    def step() -> Tensor:
-        batch = rows.index_select(0, done).flatten()
-        done.add_(1)
-        loss = compute(x.index_select(0, batch).to(like), y.index_select(0, batch))
-        weights.update()
-        return loss
-
-    def read() -> float:
-        with torch.cuda.stream(stream):
-            return loss.item()
-
-    try:
-        graph, loss = _capture(step, model, own, stream)
-        weights.reset()
-        own.manual_seed(seed)
-        stream.wait_stream(torch.cuda.current_stream(like.device))
-        yield read
-        for iteration in range(recipe.iterations):
-            with torch.cuda.stream(stream):
-                if iteration % recipe.decay_every == 0:
-                    rate.fill_(learning_rate(recipe, iteration))
-                if iteration % _AHEAD == 0:
-                    number = min(_AHEAD, recipe.iterations - iteration)
-                    rows[:number] = torch.stack([next(batches) for _ in range(number)])
-                    done.zero_()
-                graph.replay()
-            yield read
-    finally:
-        stream.synchronize()  # what it still writes to must not be given to others
-        for parameter in model.parameters():
-            parameter.grad = None
-        for parameter in turned:
-            parameter.data = parameter.data.contiguous()
-
-
-@contextmanager
-def _unlooked() -> Iterator[None]:
-    """Refuse what makes a GPU wait for who looks at its numbers: it cannot be recorded."""
-    usual = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    except RuntimeError as error:
-        if "synchroniz" not in str(error):
-            raise
-        raise InputError(
-            f"model looks at numbers while it runs ({error}), and its steps cannot be recorded on "
-            'a GPU: leave .item(), .cpu() and print out of forward, or pass device="cpu"'
-        ) from error
-    finally:
-        torch.cuda.set_sync_debug_mode(usual)
-
-
-class _Weights:
-    """The weights of a network on a GPU and their updates.
-
-    In bfloat16 its linear and convolutional layers run on ``coarse`` copies. Autocast would make
-    the same ones, but one by one at each use, and cast each gradient back.
-    """
-
-    def __init__(self, model: nn.Module, recipe: Recipe, rate: Tensor) -> None:
-        self.coarse = bfloat16.copies(model) if recipe.precision == "bfloat16" else {}
-        self._fine: list[Tensor] = [model.get_parameter(name) for name in self.coarse]
-        self._kernels = bfloat16.kernels(rate.device) if recipe.optimiser == "sgd" else None
-        self._rates = (rate, recipe.momentum, recipe.weight_decay)
-        self._velocities = [torch.zeros_like(weight) for weight in self._fine if self._kernels]
-        known = {id(weight) for weight in self._fine if self._kernels}
-        others = [p for p in model.parameters() if id(p) not in known]
-        self._optimiser = optimiser_of(others, recipe, rate) if others else None
-        if not self._kernels:
-            for weight in self._fine:
-                weight.grad = torch.zeros_like(weight)
-
-    def update(self) -> None:
-        """Update the weights by the gradients of the passes."""
-        coarse: list[Any] = list(self.coarse.values())
-        fine: list[Any] = self._fine
-        used = [i for i, weight in enumerate(coarse) if weight.grad is not None]
-        if self._kernels:
-            for i in used:
-                own = (fine[i], self._velocities[i], coarse[i].grad, coarse[i])
-                self._kernels.sgd(*own, *self._rates)
-        elif used:
-            torch._foreach_copy_([fine[i].grad for i in used], [coarse[i].grad for i in used])
-        if self._optimiser:
-            self._optimiser.step()
-        if not self._kernels:
-            self._copy()
-
-    def reset(self) -> None:
-        """Forget all updates, after the weights were given their old values."""
-        states = self._optimiser.state.values() if self._optimiser else []
-        kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        for value in (*kept, *self._velocities):
-            value.zero_()
-        self._copy()
-
-    @torch.no_grad()
-    def _copy(self) -> None:
-        if self.coarse:
-            torch._foreach_copy_(list(self.coarse.values()), self._fine)
-
-
-def _capture(
-    step: Callable[[], Tensor], model: nn.Module, own: torch.Generator, stream: torch.cuda.Stream
-) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """Record a step that draws from ``own``, and leave the model as it was."""
-    tensors = [*model.parameters(), *model.buffers()]
-    before = [tensor.detach().clone() for tensor in tensors]
-    drawn_from = torch.cuda.default_generators[stream.device.index]
-    usual = drawn_from.graphsafe_get_state()
-    drawn_from.graphsafe_set_state(own)
-    try:
-        stream.wait_stream(torch.cuda.current_stream(stream.device))
-        with torch.cuda.stream(stream):
-            step()  # libraries set themselves up at first use
-            with _unlooked():
-                step()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            loss = step()
-    finally:
-        drawn_from.graphsafe_set_state(usual)
-        stream.synchronize()
-        with torch.no_grad():
-            for tensor, value in zip(tensors, before, strict=True):
-                tensor.copy_(value)
-    return graph, loss
 
 
 def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Tensor]:
@@ -540,8 +311,9 @@ def stacked(rows: Any) -> Tensor:
 
 def class_numbers(labels: Any, x: Tensor) -> Tensor:
     """Check labels [l] of inputs x [l ...] and put them beside these."""
-    kind = labels if isinstance(labels, Tensor) else np.asarray(labels)
-    if not str(kind.dtype).removeprefix("torch.").startswith(("int", "uint")):
+    kind = labels if isinstance(labels, Tensor) else arrays.numpy(labels, "labels")
+    dtype = getattr(kind.dtype, "name", str(kind.dtype))  # of any byte order
+    if not dtype.removeprefix("torch.").startswith(("int", "uint")):
         raise InputError(
             f"labels must be whole numbers from 0, got {kind.dtype}: number the classes, as "
             "numpy.unique(labels, return_inverse=True) does"
@@ -560,7 +332,8 @@ def class_numbers(labels: Any, x: Tensor) -> Tensor:
 
 def _check_classes(model: nn.Module, x: Tensor, labels: Tensor) -> None:
     model.eval()  # or one look at the data would move BatchNorm's statistics
-    with torch.no_grad():
+    without = "has no running statistics: train it with track_running_stats=True, or use GroupNorm"
+    with torch.no_grad(), norms(without):
         outputs = model(x)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 1:
         what = f"{list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -579,36 +352,6 @@ def _check_loss(loss: float, iteration: int, recipe: Recipe) -> None:
             f"training diverged, its loss is {loss} at iteration {iteration}: lower learning_rate, "
             f"it is {recipe.learning_rate}"
         )
-
-
-def optimiser_of(
-    parameters: Iterable[nn.Parameter], recipe: Recipe, rate: Tensor | None = None
-) -> torch.optim.Optimizer:
-    """The recipe's optimiser; on a GPU one that can be recorded, whose rate lies there."""
-    options: dict[str, Any] = {
-        "lr": recipe.learning_rate if rate is None else rate,
-        "weight_decay": recipe.weight_decay,
-        "fused": rate is not None,
-    }
-    if recipe.optimiser == "sgd":
-        return torch.optim.SGD(parameters, momentum=recipe.momentum, **options)
-    betas = (recipe.momentum, 0.999)
-    return torch.optim.Adam(parameters, betas=betas, capturable=rate is not None, **options)
-
-
-def _batches(
-    points: int, batch: int, rng: np.random.Generator, device: torch.device
-) -> Iterator[Tensor]:
-    """Rows of one batch after another, epoch after epoch.
-
-    Batches that are short are left out: one of a single point would break BatchNorm.
-    """
-    size = int(min(batch, points))
-    used = points - points % size
-    epochs = -(-_AHEAD * size // used)
-    while True:
-        order = np.concatenate([rng.permutation(points)[:used] for _ in range(epochs)])
-        yield from torch.from_numpy(order).to(device).split(size)
 
 
 @contextmanager

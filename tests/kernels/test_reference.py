@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from foresee.kernels import elementwise, reference, tiled
+from foresee.kernels import compiled, elementwise, reference, tiled
 from foresee.testing import random_draws
 
 
@@ -120,3 +121,14 @@ def test_no_kernel_defines_functions_as_it_runs(module):
 
 def is_function(node):
     return isinstance(node, ast.FunctionDef)
+
+
+@pytest.mark.parametrize("kernels", [compiled, elementwise])
+def test_a_change_of_mind_that_costs_is_not_made(kernels):
+    """By hand: one point of two classes, two other actions, three targets."""
+    saving = [[-1.0, -1.0, -1.0], [-2.0, -2.0, 0.0]]
+    u = [[0.5, 2.0, 0.0, 0.0, 5.0, 0.5], [0.0, 0.0, 0.0, 0.0, 0.0, -1.0]]  # saves 0, 3, 0.5; none
+    given = [np.array(values, np.float32) for values in (u, saving, [[0.25, 0.75]], [1.0])]
+    out = given[-1]
+    kernels.savings(*(given if kernels is compiled else map(torch.from_numpy, given)))
+    assert out.tolist() == [1 + 0.25 * 3.5]

@@ -19,9 +19,9 @@ TASK = tiny.linear_task()
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time of day, to be moved by hand; files get it too."""
+    """The time, to be moved by hand."""
     clock = [START]
-    monkeypatch.setattr(live.time, "time", lambda: clock[0])
+    monkeypatch.setattr(live.time, "monotonic", lambda: clock[0])
     return clock
 
 
@@ -103,6 +103,19 @@ def test_a_resumed_trial_has_its_line_from_the_start(tmp_path, now):
     with store.recording(tmp_path, LINEAR, RANDOM, 0):
         _, lines = shown(running)
     assert len(lines) == 1
+    assert lines[0].endswith("eta -:--:--")  # nobody knows how long a round takes
+
+
+def test_a_clock_that_is_set_back_hides_no_trial_and_takes_no_time_back(tmp_path, now, monkeypatch):
+    days = [START]
+    monkeypatch.setattr(live.time, "time", lambda: days[0])
+    running = board(tmp_path)
+    days[0] -= 3600
+    advance(tmp_path, RANDOM, 0, 1, when=days[0])
+    now[0] += 20
+    bar, lines = shown(running)
+    assert bar.rstrip().endswith("eta 0:05:00")  # 20 seconds for one round, 15 are left
+    assert lines[0].startswith("toy-noshift Random seed 0 round 1/3")
 
 
 def test_a_trial_whose_pool_ran_dry_is_done(tmp_path, now):

@@ -203,6 +203,31 @@ def test_positions_may_come_in_any_form(kind):
     assert sorted(rounds[0].picks) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    ("change", "law"),
+    [
+        (lambda p: p * np.nan, r"point\(test\) of method Random\[0, 0\] is nan"),
+        (lambda p: p.clip(0.3), r"point\(test\) of method Random\[\d+\] sums to 1"),
+        (lambda p: 9 * np.log(p), "look like logits: apply softmax"),
+        (lambda p: p[:5], r"must have shape \[n c\] = \[25, 3\], got \[5, 3\]"),
+        (lambda p: np.pad(p, [(0, 0), (0, 1)]), r"got \[25, 4\]"),
+        (lambda p: p.argmax(1), "must hold probabilities as floats, got int64"),
+    ],
+)
+def test_predictions_that_are_no_probabilities_are_not_measured(change, law):
+    class Wrong(LinearPosterior):
+        def point(self, inputs):
+            return change(super().point(inputs))
+
+    def sampler(*args):
+        return Wrong(tiny.LinearSampler()(*args).weights)
+
+    task = tiny.linear_task()
+    with pytest.raises(InputError, match=law):
+        next(run(LINEAR, replace(tiny.RANDOM, sampler=sampler), 0, task))
+    assert task.oracle.asked == []
+
+
 def in_place(where):
     """A method whose strategy writes to what it is shown."""
 

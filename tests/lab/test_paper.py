@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from foresee.errors import InputError
+from foresee.iterations import learning_rate
 from foresee.lab import data, methods, own, paper, store
 from foresee.lab.data import wilds
 from foresee.lab.experiment import Experiment
@@ -21,7 +22,6 @@ from foresee.lab.samplers import DropoutNetwork
 from foresee.recipe import Recipe
 from foresee.strategies import TopK
 from foresee.testing import check_strategy
-from foresee.training import learning_rate
 
 TABLE = Path(__file__).parents[3] / "shared" / "paper" / "experiments.csv"
 COLUMNS = (

@@ -13,9 +13,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import uncertainty
 from foresee import seeding, training
+from foresee.lab import samplers
 from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
 from foresee.networks import mlp, small_cnn
 from foresee.posteriors import Forest, cyclical_sgmcmc, ensemble, mc_dropout, sgld
+from foresee.posteriors.sgmcmc import DivergedError
 from foresee.recipe import Recipe
 from foresee.testing import LinearPosterior, check_sampler, random_view
 from foresee.training import fit
@@ -186,6 +188,17 @@ def test_a_network_on_its_plateau_is_trained_once_more_from_other_seeds(sampler)
         assert torch.equal(usual.predict(x), again.predict(x))
 
 
+def test_the_second_network_is_the_same_whether_the_first_was_trained_here_or_shared():
+    x, y = labelled()
+    here, elsewhere = NETWORK.steps(x, y, generator()), NETWORK.steps(x, y, generator())
+    first, shared = next(here), next(elsewhere)
+    stuck = replace(fit(first.model, x, y, first.recipe, first.rng), stuck=True)
+    second = here.send(stuck)
+    assert second.key == elsewhere.send(stuck).key
+    assert second.key[1] == seeding.number(generator().spawn(3)[0].spawn(1)[0])
+    assert not {*second.key[1:]} & {*shared.key[1:]}
+
+
 def test_a_sampler_trains_by_itself_what_it_would_ask_for(monkeypatch):
     x, y = labelled()
     fitted = NETWORK(x, y, generator())
@@ -208,6 +221,41 @@ def test_trainings_are_the_same_whatever_is_drawn_after_them():
     others = [replace(NETWORK, recipe=Recipe(21)), replace(NETWORK, network="slim_cnn")]
     assert usual not in [key(other, generator()) for other in others]
     assert usual != key(NETWORK, np.random.default_rng(4))
+
+
+def test_masks_are_those_of_the_generator():
+    x, y = labelled()
+    seeds = [NETWORK(x, y, np.random.default_rng(i)).draws.seed for i in (3, 3, 4)]
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+@pytest.mark.parametrize(("iterations", "length"), [(20, 30), (70, 70)])
+def test_a_chain_that_diverges_begins_anew_with_half_the_step(monkeypatch, iterations, length):
+    x, y = labelled()
+    bears, tried = 0.07, []
+
+    def chain(model, inputs, labels, cycles, per_cycle, iterations, batch, step, *, rng):
+        tried.append((step, bits(model).sum().item(), rng.integers(2**63)))
+        assert (iterations, batch) == (length, 16)
+        if step > bears:
+            raise DivergedError("too long")
+        return "draws"
+
+    monkeypatch.setattr(samplers, "cyclical_sgmcmc", chain)
+    like = replace(NETWORK, recipe=Recipe(iterations, batch=16))
+    sampler = CyclicalNetwork(like, cycles=2, per_cycle=3)
+    assert sampler(x, y, generator()).draws == "draws"
+    steps, networks, noise = zip(*tried, strict=True)
+    assert steps == (0.5, 0.25, 0.125, 0.0625)
+    assert len({*networks}) == len({*noise}) == 4  # each from another network, by other noise
+    bears = 0.0
+    with pytest.raises(DivergedError, match="too long"):
+        sampler(x, y, generator())
+    assert 1e-4 < tried[-1][0] < 1e-3
+
+
+def bits(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
 
 
 @pytest.mark.filterwarnings("ignore:By default `link_approx`")  # laplace-torch's own

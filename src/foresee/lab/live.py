@@ -40,9 +40,10 @@ class Board:
         self._jobs = list(jobs)
         self._out = out
         self._workers = workers
-        self._start = time.time()
+        self._start = time.monotonic()
+        self._first = self.standings()
         self._total = sum(job.experiment.rounds + 1 for job in jobs)
-        self._before = self._total - sum(s.left for s in self.standings().values())
+        self._before = self._total - sum(s.left for s in self._first.values())
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -59,12 +60,15 @@ class Board:
     def __rich__(self) -> RenderableType:
         standings = self.standings()
         done = self._total - sum(s.left for s in standings.values())
-        seconds = (time.time() - self._start) / max(1, done - self._before)
+        seconds = (time.monotonic() - self._start) / max(1, done - self._before)
         eta = clock(seconds * (self._total - done)) if done > self._before else "-:--:--"
         self._bar.update(self._task, completed=done, eta=eta)
-        # A trial writes its header when it starts: the last that changed are those at work.
+        # A trial writes its header when it starts: the last that changed are those at work. Not the
+        # time tells who changed: that of a disk may be another, and clocks are set back.
         at_work = [
-            (job, s) for job, s in standings.items() if not s.finished and s.changed >= self._start
+            (job, s)
+            for job, s in standings.items()
+            if not s.finished and s.changed != self._first[job].changed
         ]
         at_work.sort(key=lambda pair: -pair[1].changed)
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import checks
+from foresee import arrays, checks
 from foresee.arrays import Rows
 from foresee.errors import DrawsWarning, InputError
 from foresee.lab.experiment import Experiment, Method, Round, Stage
@@ -70,7 +70,8 @@ def steps(
         posterior = yield from _sampled(method.sampler, labelled, labels, rng, watch)
         watch.move("train", "sample", getattr(posterior, "seconds", 0.0))
         with watch("test"):
-            measured = measure(posterior.point(task.test), task.test_labels, experiment.loss)
+            point = _probabilities(method.name, posterior.point(task.test), task)
+            measured = measure(point, task.test_labels, experiment.loss)
 
         picks = np.empty(0, np.int64)
         promised: tuple[float | None, float | None] = (None, None)
@@ -117,6 +118,19 @@ def steps(
             return
         bought = np.concatenate([bought, picks])
         answers = np.concatenate([answers, new_labels])
+
+
+def _probabilities(method: str, point: Any, task: Task) -> Array:
+    """Check what a model predicts for the test set: any numbers have a largest, and a mean."""
+    name = f"point(test) of method {method}"
+    found: Array = checks.array(name, point, "n c")
+    if tuple(found.shape) != (len(task.test_labels), task.n_classes):
+        raise InputError(
+            f"{name} must have shape [n c] = {[len(task.test_labels), task.n_classes]}, got "
+            f"{list(found.shape)}: return the probabilities of all classes for each input"
+        )
+    checks.rows_sum_to_one(name, arrays.tensor(found))
+    return found
 
 
 @contextmanager

@@ -22,21 +22,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from foresee import arrays, checks, seeding
 from foresee.errors import InputError
+from foresee.iterations import learning_rate, optimiser_of
 from foresee.networks import Standardise, statistics
 from foresee.posteriors import Forest, bootstrap, laplace_logistic, mc_dropout
 from foresee.posteriors.batching import forward, map_batches, one_row_each, placed, size, weight_of
 from foresee.posteriors.ensemble import Ensemble, built
 from foresee.posteriors.sklearn import fresh, map_rows
 from foresee.recipe import Recipe
-from foresee.training import (
-    class_numbers,
-    fit,
-    learning_rate,
-    optimiser_of,
-    seeded,
-    stacked,
-    unlabelled,
-)
+from foresee.training import class_numbers, fit, seeded, stacked, unlabelled
 from foresee.types import Array, Inputs, Posterior, more_draws
 
 # Fits labels 0 … classes − 1: (inputs, labels [l], rng, classes).
