@@ -229,7 +229,8 @@ def _iterations(steps: Iterator[Callable[[], float]], request: Request) -> Itera
             _check_loss(loss(), iteration, recipe)
         if request.advance is not None:
             request.advance(iteration + 1)
-            request.model.train()  # whoever looks at a network sets it to eval
+            if not request.model.training:  # whoever looks at a network sets it to eval
+                request.model.train()
         yield
 
 
