@@ -312,6 +312,31 @@ def test_the_default_lost_nowhere_where_networks_fit():
         assert max(theirs) - min(theirs) <= 0.25 + 1e-9
 
 
+def test_what_is_read_of_cifar10_at_two_budgets():
+    shorter, longer = (counted.found(HERE, [f"cifar10-slim{n}"]) for n in ("", "-longer"))
+    ahead = {
+        (one.study.experiment.setting, rival): round(
+            one.areas["Default"][0] - one.areas[rival][0], 1
+        )
+        for one in longer
+        for rival in ("BADGE", "Random")
+    }
+    assert ahead == {
+        ("noshift", "BADGE"): -0.4,
+        ("noshift", "Random"): -0.5,
+        ("narrow", "BADGE"): 1.6,
+        ("narrow", "Random"): 2.3,
+    }
+    noshift, _, narrow = shorter
+    before = [
+        round(one.areas["Default"][0] - one.areas[rival][0], 1)
+        for one in (noshift, narrow)
+        for rival in ("BADGE", "Random")
+    ]
+    assert before == [-0.3, -0.2, 2.8, 3.4]
+    assert min(one.fit for one in longer) > 0.995
+
+
 def test_what_is_read_of_the_papers_network():
     plain = _, shift, _ = counted.found(HERE, ["mnist-vgg16"])
     assert page.spearman(shift.means(), counted.in_paper(shift)) == "0.93 of 8 methods"
