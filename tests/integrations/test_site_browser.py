@@ -29,10 +29,14 @@ def homes(site):  # noqa: F811
 def test_search_finds(browser, homes, scheme, page):
     opened = browser.new_page()
     opened.goto(f"{homes[scheme]}/{page}")
-    opened.keyboard.press("/")
+    for _ in range(60):  # the script that hears it may come after the page
+        if opened.evaluate("document.activeElement !== document.body"):
+            break
+        opened.keyboard.press("/")
+        opened.wait_for_timeout(500)
     opened.keyboard.type("conditioning", delay=20)
     found = opened.locator("a", has_text="Batches and stopping")
-    found.first.click(timeout=20_000)
+    found.first.click(timeout=60_000)
     opened.wait_for_url("**/theory.html*")
     opened.close()
 
