@@ -112,6 +112,19 @@ def test_a_network_that_mixes_rows_is_refused(wrapper, make):
         WRAPPERS[wrapper](make()).point(rows())
 
 
+class Rounding(nn.Sequential):
+    """Rounds by the size of the batch, as kernels in half precision do; tells it in float32."""
+
+    def forward(self, x):
+        return super().forward(x).float() * (1.05 if len(x) > 2 else 1.0)
+
+
+def test_half_precision_may_round_by_the_size_of_the_batch():
+    point(Rounding(*network()).bfloat16()).point(rows())
+    with pytest.raises(InputError, match="depends on the rows beside it"):
+        point(Rounding(*network())).point(rows())
+
+
 def test_rows_of_a_recurrent_network_are_their_own():
     posterior = mc_dropout(Recurrent(True), 4)
     one = [posterior.predict(row[None]) for row in rows(3)]  # alone, then together
