@@ -9,8 +9,9 @@
 # There, from the root of the copy, as often as there is time, parts in the order of their worth:
 #     OUT=FOLDER results/away.sh run AWAY SECONDS PART...
 #     results/away.sh test AWAY
-# What is begun goes on between calls, as long as the machine is kept. OUT/rounds.tar.gz is at most
-# 12 s old; unpack it over RUNS here, then campaign.py pack RUNS.
+# What is begun goes on between calls, as long as the machine is kept, and a later call need not
+# carry AWAY. OUT/rounds.tar.gz is at most 12 s old; unpack it over RUNS here, then
+# campaign.py pack RUNS.
 set -euo pipefail
 place=${AWAY_PLACE:-$HOME/campaign}
 device=${AWAY_DEVICE:-cuda}
@@ -29,7 +30,7 @@ pack() {
 # To where it outlives a call.
 carry_over() {
   mkdir -p "$place/data" "$place/runs"
-  cp -R "$1/data/." "$place/data"
+  [ ! -d "$1/data" ] || cp -R "$1/data/." "$place/data"
   [ -d "$place/tree" ] || { cp -R "$1/lib" "$place/lib"; cp -R . "$place/tree"; }
   cd "$place/tree"
 }
@@ -39,17 +40,29 @@ campaign() {
 }
 
 work() {
-  local on=(--data "$place/data" --device "$device")
+  local on=(--data "$place/data" --device "$device") preparing
   ! command -v nvidia-cuda-mps-control >/dev/null || nvidia-cuda-mps-control -d || true
   campaign unpack --parts "$@"
+  prepare "$@" & preparing=$!
   for part in "$@"; do
-    until there "${part%%-*}"; do sleep 1; done
-    [[ $part != cifar10-* ]] || campaign budget "${on[@]}"
-    campaign run --parts "$part" "${on[@]}" --processes 6
+    until [ -e "$place/${part%%-*}.ready" ]; do
+      kill -0 $preparing 2>/dev/null || [ -e "$place/${part%%-*}.ready" ] || exit 1
+      sleep 1
+    done
+    campaign run --parts "$part" "${on[@]}" --processes 5
   done
 }
 
-# Whether the data of a set is: it is made as soon as all of its files are.
+# While others train: the data of each set as soon as all of its files are there, and the budget.
+prepare() {
+  local set
+  for set in $(printf '%s\n' "${@%%-*}" | uniq); do
+    until there "$set"; do sleep 1; done
+    [ "$set" != cifar10 ] || campaign budget "${on[@]}"
+    touch "$place/$set.ready"
+  done
+}
+
 there() {
   [ "$1" = mnist ] && [ -e "$place/data/MNIST/raw/train-labels-idx1-ubyte.gz" ] && return
   [ -e "$place/data/$1.npz" ] && return
@@ -58,7 +71,8 @@ there() {
 
 bring() {
   find "$place/runs" -name '*-[0-9]*.jsonl' -o -name budget.json |
-    tar -czf "$OUT/rounds.new" --transform "s|${place#/}/runs/||" -T - 2>/dev/null
+    tar -czf "$OUT/rounds.new" --transform "s|${place#/}/runs/||" -T - 2>/dev/null ||
+    [ $? = 1 ]  # a file grew meanwhile
   mv "$OUT/rounds.new" "$OUT/rounds.tar.gz"
   cp "$place/log" "$OUT/log"
 }
@@ -71,8 +85,9 @@ case $1 in
   pack) pack "$2" ;;
   work) work "${@:2}" ;;
   test)
+    from=$(realpath "$2")
     carry_over "$2"
-    PYTHONPATH=$PYTHONPATH:$2/tests python3 -m pytest -q -p no:benchmark -p no:xdist \
+    PYTHONPATH=$PYTHONPATH:$from/tests python3 -m pytest -q -p no:benchmark -p no:xdist \
       tests/strategies/test_cuda.py tests/kernels/test_step.py tests/kernels/test_triton.py \
       tests/test_training.py
     ;;

@@ -15,11 +15,9 @@ share a GPU best under MPS. What is stopped by ``--minutes`` loses no finished r
 """
 
 import argparse
-import io
 import multiprocessing
 import os
 import shutil
-import tarfile
 import tempfile
 import threading
 import time
@@ -27,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import packed
 from plans import LADDER, PARTS, at
 from plateau import search
 
@@ -89,7 +88,8 @@ def status(names: Sequence[str], runs: Path) -> None:
     for name in names:
         jobs = [job for plan in PARTS[name] for jobs in plan.groups() for job in jobs]
         left = sum(live.standing(job, runs / name).left for job in jobs)
-        known = store.trials(runs / name, lambda _: None) if (runs / name).is_dir() else []
+        begun = any((runs / name).glob("*/*.jsonl"))
+        known = store.trials(runs / name, lambda _: None) if begun else []
         rounds = [r for trial in known for r in trial.rounds]
         total = sum(job.experiment.rounds + 1 for job in jobs)
         line = f"{name}: {total - left} of {total} rounds"
@@ -105,29 +105,21 @@ def unpack(names: Sequence[str], runs: Path) -> None:
         if (kept := HERE / name / "budget.json").exists():
             (runs / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(kept, runs / name)
-        packed = HERE / name / "runs.tar.xz"
-        if packed.exists():
-            with tarfile.open(packed) as tar:
-                tar.extractall(runs / name, filter="data")
+        archive = HERE / name / "runs.tar.xz"
+        if archive.exists():
+            packed.unpack(archive, runs / name)
 
 
 def pack(names: Sequence[str], runs: Path) -> None:
-    """Pack all rounds; the same rounds give the same bytes."""
+    """Pack all rounds, and budgets; splits follow from the seeds."""
     for name in names:
-        found = sorted((runs / name).glob("*/*.jsonl"))  # splits follow from the seeds
-        kept = runs / name / "budget.json"
-        if found or kept.exists():
-            (HERE / name).mkdir(exist_ok=True)
-        if kept.exists():
-            shutil.copy(kept, HERE / name)
-        if not found:
-            continue
-        with tarfile.open(HERE / name / "runs.tar.xz", "w:xz", preset=9) as tar:
-            for path in found:
-                content = path.read_bytes()
-                entry = tarfile.TarInfo(str(path.relative_to(runs / name)))
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
+        here, there = HERE / name, runs / name
+        if (kept := there / "budget.json").exists():
+            here.mkdir(exist_ok=True)
+            shutil.copy(kept, here)
+        if any(there.glob("*/*.jsonl")):
+            here.mkdir(exist_ok=True)
+            packed.pack(there, here / "runs.tar.xz")
 
 
 def report(names: Sequence[str]) -> None:

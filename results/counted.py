@@ -6,7 +6,6 @@ the square of these rounds, are most; methods that are not so far are named.
 
 import functools
 import math
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import packed
 from scipy import stats
 
 from foresee.lab.methods import METHODS
@@ -99,16 +99,15 @@ def ordered(methods: Iterable[str]) -> list[str]:
 
 def studies(here: Path, part: str) -> list[Study]:
     """All that is packed of a part."""
-    packed = here / part / "runs.tar.xz"
-    return _unpacked(packed) if packed.exists() else []
+    archive = here / part / "runs.tar.xz"
+    return _unpacked(archive) if archive.exists() else []
 
 
 @functools.cache
-def _unpacked(packed: Path) -> list[Study]:
-    with tempfile.TemporaryDirectory() as place, tarfile.open(packed) as tar:
-        tar.extractall(place, filter="data")
-        inner = Path(place, "runs")  # of the older studies
-        return folder.read(inner if inner.is_dir() else Path(place)).studies
+def _unpacked(archive: Path) -> list[Study]:
+    with tempfile.TemporaryDirectory() as place:
+        packed.unpack(archive, Path(place))
+        return folder.read(Path(place)).studies
 
 
 def found(here: Path, parts: Sequence[str], sound: bool = False) -> list[Counted]:

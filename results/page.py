@@ -4,6 +4,7 @@ A table stands in a page between ``<!-- made: NAME PART ... -->`` and ``<!-- end
 makes all of them anew.
 """
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from counted import Counted, Gap, found, gaps, in_paper, ordered, studies
+from PIL import Image
 from plans import PARTS
 from scipy import stats
 
@@ -461,6 +463,7 @@ def pages(here: Path) -> list[Path]:
 def draw(columns: Sequence[Counted], path: Path) -> None:
     """Accuracy over labels, an experiment a panel; bands of one deviation where they are few."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     across = min(3, len(columns))
     down = -(-len(columns) // across)
@@ -471,6 +474,7 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
         axes = figure.add_subplot(down, across, place)
         axes.set_title(one.title, loc="left", fontsize="medium")
         axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.spines[["top", "right"]].set_visible(False)
         for method in ordered(one.areas):
             curve, pen = one.study.curves[ACCURACY][method], colours[method]
@@ -482,7 +486,7 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
             if pen.dash:
                 line.set_dashes(pen.dash)
             if len(methods) < 10:
-                low, high = mean - deviation, mean + deviation
+                low, high = np.clip([mean - deviation, mean + deviation], 0, 100)
                 axes.fill_between(curve.n_labelled, low, high, color=line.get_color(), alpha=0.1)
     for axes in figure.axes[-across:]:
         axes.set_xlabel("labels")
@@ -491,4 +495,7 @@ def draw(columns: Sequence[Counted], path: Path) -> None:
     inches = 0.4 + 0.08 * max(map(len, methods))  # of the longest name
     names = min((3, 6, 8)[across - 1], int(4.2 * across / inches))  # in a row
     figure.legend(lines.values(), lines, loc="outside lower center", ncols=names, frameon=False)
-    figure.savefig(path)
+    drawn = io.BytesIO()
+    figure.savefig(drawn)
+    few = {"method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}  # a third of the file
+    Image.open(drawn).convert("RGB").quantize(**few).save(path)

@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
-import tarfile
 import time
 from dataclasses import replace
 from itertools import product
@@ -13,6 +13,7 @@ from pathlib import Path
 import campaign
 import counted
 import numpy as np
+import packed
 import page
 import plans
 import plateau
@@ -69,6 +70,26 @@ def test_what_is_packed_is_gone_on_with(part, tmp_path, capsys):
     assert (tmp_path / "results" / "tiny" / "report" / "index.html").exists()
 
 
+def test_what_is_packed_comes_back_to_the_byte_or_is_refused(part, tmp_path):
+    runs, archive, again = tmp_path / "runs", tmp_path / "runs.tar.xz", tmp_path / "again"
+    for jobs in part.groups():
+        assert campaign._run_group(jobs, runner.Place(runs)) == []
+    paths = sorted(runs.glob("*/*.jsonl"))
+    paths[0].write_bytes(paths[0].read_bytes()[:-300])  # a kill while it wrote
+    before = {path.relative_to(runs): path.read_bytes() for path in paths}
+    packed.pack(runs, archive)
+    packed.unpack(archive, again)
+    assert {path.relative_to(again): path.read_bytes() for path in again.rglob("*.*")} == before
+    wrong = re.sub(rb'"labels": \[\d', b'"labels": [77', before[paths[1].relative_to(runs)])
+    paths[1].with_name("Another-1.jsonl").write_bytes(wrong)  # an image has two labels now
+    with pytest.raises(ValueError, match="not come back as it is"):
+        packed.pack(runs, archive)
+    paths[1].with_name("Another-1.jsonl").unlink()
+    paths[1].write_bytes(wrong.replace(b"[77", b"[-7"))  # no number of four bytes
+    with pytest.raises(ValueError, match="not come back as it is"):
+        packed.pack(runs, archive)
+
+
 def test_a_campaign_whose_time_is_over_ends(part, tmp_path, capsys):
     campaign.run(["tiny"], tmp_path, runner.Place(tmp_path), 1, time.monotonic())
     assert capsys.readouterr().out == "stopped at group 1 of 2: run the same again\n"
@@ -119,11 +140,10 @@ def test_committed_rounds_are_those_of_the_plans():
 
 
 def test_committed_rounds_of_the_first_default_are_gone_on_with(tmp_path):
-    with tarfile.open(HERE / "mnist-small" / "runs.tar.xz") as tar:
-        some = [m for m in tar.getmembers() if "noshift/Greedy4000-" in m.name]
-        tar.extractall(tmp_path, some, filter="data")
-    trials = [trial for trial in store.trials(tmp_path) if trial.rounds]
-    assert trials
+    packed.unpack(HERE / "mnist-small" / "runs.tar.xz", tmp_path)
+    every = store.trials(tmp_path, only="mnist-noshift")
+    trials = [trial for trial in every if trial.method == "Greedy4000"]
+    assert len(trials) == 10
     for trial in trials:
         sampler = trial.header["method"]["sampler"]
         pixels = tuple(sampler["mean"]), tuple(sampler["std"])
@@ -313,33 +333,29 @@ def test_the_default_lost_nowhere_where_networks_fit():
 
 
 def test_what_is_read_of_cifar10_at_two_budgets():
-    shorter, longer = (counted.found(HERE, [f"cifar10-slim{n}"]) for n in ("", "-longer"))
-    ahead = {
-        (one.study.experiment.setting, rival): round(
-            one.areas["Default"][0] - one.areas[rival][0], 1
-        )
-        for one in longer
-        for rival in ("BADGE", "Random")
-    }
-    assert ahead == {
-        ("noshift", "BADGE"): -0.4,
-        ("noshift", "Random"): -0.5,
-        ("narrow", "BADGE"): 1.6,
-        ("narrow", "Random"): 2.3,
-    }
-    noshift, _, narrow = shorter
-    before = [
-        round(one.areas["Default"][0] - one.areas[rival][0], 1)
-        for one in (noshift, narrow)
-        for rival in ("BADGE", "Random")
-    ]
-    assert before == [-0.3, -0.2, 2.8, 3.4]
+    before, longer = (counted.found(HERE, [f"cifar10-slim{n}"]) for n in ("", "-longer"))
+
+    def ahead(one, rival, seeds):
+        return [one.areas["Default"][seed] - one.areas[rival][seed] for seed in seeds]
+
+    (noshift, narrow), gaps = longer, counted.gaps(longer[1])
+    for rival, ours, theirs, single in (
+        ("BADGE", [1.9, 1.2, 2.6], 2.4, (-0.3, -0.4)),
+        ("Random", [2.4, 1.5, 3.4], 2.8, (-0.2, -0.5)),
+    ):
+        mean, half = gaps[rival].mean, gaps[rival].half
+        assert [round(value, 1) for value in (mean, mean - half, mean + half)] == ours
+        assert gaps[rival].p < 0.05
+        then, now = (ahead(one, rival, range(3)) for one in (before[2], narrow))
+        assert round(np.mean(then), 1) == theirs
+        assert (np.subtract(then, now) > 1).tolist() == [True, False, False]
+        assert tuple(round(ahead(one, rival, [0])[0], 1) for one in (before[0], noshift)) == single
     assert min(one.fit for one in longer) > 0.995
 
 
 def test_what_is_read_of_the_papers_network():
     plain = _, shift, _ = counted.found(HERE, ["mnist-vgg16"])
-    assert page.spearman(shift.means(), counted.in_paper(shift)) == "0.93 of 8 methods"
+    assert page.spearman(shift.means(), counted.in_paper(shift)) == "0.88 of 8 methods"
     without = counted.found(HERE, ["mnist-vgg16"], sound=True)
     badly = [
         other.areas[method][seed] - area
@@ -347,7 +363,7 @@ def test_what_is_read_of_the_papers_network():
         for method in one.bad
         for seed, area in one.areas[method].items()
     ]
-    assert 9 < max(badly) < 10
+    assert round(max(badly)) == 13
     networks, bad = set(), set()
     for study in counted.studies(HERE, "mnist-vgg16"):
         name = study.experiment.name
@@ -355,7 +371,7 @@ def test_what_is_read_of_the_papers_network():
         found = health.unhealthy(study.all, study.experiment.classes)
         ends = [(one.trial.seed, one.round) for one in found]
         bad |= {(name, seed, r.number, r.train_loss) for seed, r in ends}
-    assert (len(networks) // 10, len(bad)) == (149, 11)
+    assert (len(networks) // 10, len(bad)) == (157, 11)
     assert sum((seed, number) == (3, 7) for _, seed, number, _ in bad) == 5
     sound = {one.study.experiment.setting: counted.gaps(one) for one in without}
     means = {
@@ -363,16 +379,16 @@ def test_what_is_read_of_the_papers_network():
         for setting, one in sound.items()
     }
     assert means == {
-        "noshift": [0.2, 0.2, 2.4],
-        "shift": [-1.0, 0.7, 1.8],
-        "narrow": [2.3, 2.2, 6.9],
+        "noshift": [0.1, 0.3, 2.3],
+        "shift": [-1.1, 1.6, 1.5],
+        "narrow": [2.0, 2.2, 7.0],
     }
-    assert [(s, m) for s, one in sound.items() for m, g in one.items() if g.p < 0.05] == [
-        ("noshift", "Random"),
-        ("shift", "Coreset"),
-        ("narrow", "BALD"),
-    ]
-    assert min(counted.gaps(shift)[m].half for m in ("BADGE", "MELL", "Random")) > 2.5
+    sure = {s: {m for m, gap in one.items() if gap.p < 0.05} for s, one in sound.items()}
+    assert sure["noshift"] & {"BADGE", "MELL", "Random"} == {"Random"}
+    assert sure["shift"] == {"Coreset", "Entropy_MC"}
+    assert sure["narrow"] == sound["narrow"].keys() - {"Greedy4000"}
+    assert min(gap.mean for gap in sound["narrow"].values()) > 0
+    assert min(counted.gaps(shift)[m].half for m in ("BADGE", "MELL", "Random")) > 1.9
     first = [r.accuracy for trial in shift.study.all for r in trial.rounds[:1]]
     assert (round(100 * min(first)), round(100 * max(first))) == (12, 17)
     slim = [one for n in ("short", "longer") for one in counted.found(HERE, [f"mnist-slim-{n}"])]
@@ -381,14 +397,34 @@ def test_what_is_read_of_the_papers_network():
     assert [round(one["Entropy_MC"].mean, 1) for one in random] == [7.3, 6.9]
     assert [round(counted.gaps(one)["BADGE"].mean, 1) for one in slim] == [1.0, 1.0]
     ours, theirs = shift.means(), counted.in_paper(shift)
-    by_mean, in_theirs = (sorted(theirs, key=lambda m: f[m].mean) for f in (ours, theirs))
-    assert by_mean == ["Entropy_MC", *(m for m in in_theirs if m != "Entropy_MC")]
+    assert min(theirs, key=lambda m: ours[m].mean) == "Entropy_MC"
     below = {method: round(theirs[method].mean - ours[method].mean) for method in theirs}
-    assert (below.pop("Entropy_MC"), below.pop("Coreset")) == (11, 10)
-    assert (min(below.values()), max(below.values())) == (3, 6)
-    assert round(ours["Random"].mean - ours["Coreset"].mean, 1) == 5.8
+    assert (below.pop("Entropy_MC"), below.pop("Coreset")) == (11, 9)
+    assert (min(below.values()), max(below.values())) == (3, 7)
+    assert round(ours["Random"].mean - ours["Coreset"].mean, 1) == 5.3
     assert round(theirs["Random"].mean - theirs["Coreset"].mean, 1) == 0.4
     assert round(theirs["Random"].mean - theirs["Entropy_MC"].mean, 1) == 3.8
+
+
+def test_what_is_read_of_cifar10_with_the_papers_network_so_far():
+    every = noshift, *_ = counted.found(HERE, ["cifar10-vgg16"])
+    assert max(one.fit for one in every) < 0.62
+    assert round(noshift.fit, 2) == 0.54
+    random = counted.gaps(noshift, "Random")
+    assert round(min(gap.mean for gap in random.values()), 1) == 3.7
+    assert (round(random["Default"].mean, 1), random["Default"].seeds) == (5.3, 2)
+    assert random["Default"].p < 0.05
+    for trial in noshift.study.all:
+        if len(trial.rounds) == noshift.rounds:
+            assert abs(trial.rounds[-1].accuracy - trial.rounds[0].accuracy) < 0.06
+    below = [
+        theirs[method].mean - one.means()[method].mean
+        for one, theirs in ((one, counted.in_paper(one)) for one in every)
+        for method in theirs
+    ]
+    assert (round(min(below)), round(max(below))) == (29, 41)
+    found = json.loads((HERE / "cifar10-vgg16" / "budget.json").read_text())["found"]
+    assert sum(one["left"] for one in found) == 32
 
 
 def test_what_is_read_of_subsets():

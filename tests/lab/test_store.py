@@ -8,7 +8,6 @@ import re
 import resource
 import subprocess
 import sys
-import tarfile
 import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fuzz_store
+import packed
 import pytest
 
 import tiny
@@ -25,7 +25,7 @@ from foresee.errors import InputError
 from foresee.lab import loop, store
 from foresee.lab.experiment import Experiment, Method, Own
 from foresee.recipe import Recipe
-from foresee.scores import eer, mell
+from foresee.scores import mebl, mell
 from foresee.strategies import Default, GreedyConditioning, Random, TopK
 from tiny import LINEAR, MELL, RANDOM
 
@@ -269,8 +269,8 @@ CHANGES = {
         "5 on disk, 6 asked for",
     ),
     "method.strategy.score": (
-        lambda: (replace(MELL, strategy=TopK(eer, 15, 5)), LINEAR),
-        "'foresee.scores.mell' on disk, 'foresee.scores.eer' asked for",
+        lambda: (replace(MELL, strategy=TopK(mebl, 15, 5)), LINEAR),
+        "'foresee.scores.mell' on disk, 'foresee.scores.mebl' asked for",
     ),
 }
 
@@ -351,6 +351,10 @@ def other(pool, val, price):
     return mell(pool, val)
 
 
+def either(pool, val=None):
+    return mell(pool, pool if val is None else val)
+
+
 @dataclass(frozen=True)
 class Tuned:
     weights: tuple[float, ...]
@@ -362,7 +366,8 @@ def test_methods_that_choose_otherwise_are_described_otherwise():
         Random(),
         TopK(mell),
         TopK(mell, 15),
-        TopK(mell, point=True),
+        TopK(either),
+        TopK(either, point=True),
         TopK(functools.partial(ask, price=1)),
         TopK(functools.partial(ask, price=2)),
         TopK(functools.partial(other, price=1)),
@@ -1099,10 +1104,9 @@ def test_a_store_without_checksums_is_read_and_goes_on_without(tmp_path, finishe
 def test_stores_of_earlier_versions_are_read(tmp_path):
     for name, number in (("digits", 300), ("mnist", 150), ("mnist-slim", 20)):
         archive = Path(__file__).parents[2] / "results" / name / "runs.tar.xz"
-        with tarfile.open(archive) as file:
-            file.extractall(tmp_path / name, filter="data")
+        packed.unpack(archive, tmp_path / name)
         heard = []
-        found = store.trials(tmp_path / name / "runs", heard.append)
+        found = store.trials(tmp_path / name, heard.append)
         assert (len(found), heard) == (number, [])
         assert all(trial.finished for trial in found)
 
