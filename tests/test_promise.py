@@ -52,6 +52,16 @@ def test_of_a_single_point_is_mebl():
     np.testing.assert_allclose(single, mebl(batch, val), rtol=1e-4)
 
 
+def test_where_a_quick_decomposition_fails_a_sure_one_is_taken(monkeypatch):
+    def fails(*_, **__):  # as it does on some points of 300 classes by 1000 sure draws
+        raise torch.linalg.LinAlgError("failed to converge")
+
+    batch, val = some()
+    expected = promise(batch, val)
+    monkeypatch.setattr(torch.linalg, "svd", fails)
+    assert promise(batch, val) == pytest.approx(expected, rel=1e-9)
+
+
 def test_more_labels_never_promise_less_nor_more_than_there_is():
     batch, val = some(30)
     grown = [promise(batch[:k], val) for k in range(1, 31)]

@@ -30,6 +30,7 @@ from typing import Any, Generic
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import svd
 from torch import Tensor
 
 from foresee import arrays, checks
@@ -291,7 +292,7 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
         looks = torch.linalg.qr(torch.cat([looks, _looks(part)]), mode="r").R
     # tr S − tr S W = Σ_k s_k f_k / (1 + f_k) over the principal axes of the looks, S having the
     # parts s_k along them: no term is negative, and nothing cancels or overflows.
-    _, lengths, axes = torch.linalg.svd(looks, full_matrices=False)
+    lengths, axes = _principal(looks)
     seen = lengths > t * torch.finfo(lengths.dtype).eps * lengths[0]
     fraction = 1 / (1 + 1 / (times * lengths[seen].square()))
     along = (axes[seen] @ _target_gram(targets) * axes[seen]).sum(1)
@@ -408,6 +409,17 @@ def _looks(points: Tensor) -> Tensor:
     noise = torch.diag_embed(mean * (1 + _JITTER) + 1e-12) - p.mT @ p / t
     factor = torch.linalg.cholesky(noise)
     return torch.linalg.solve_triangular(factor, a, upper=False).reshape(-1, t)
+
+
+def _principal(looks: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths along the principal axes, the longest first, and these as rows."""
+    try:
+        _, lengths, axes = torch.linalg.svd(looks, full_matrices=False)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        # Sure draws have many equal lengths, at which it may fail to converge.
+        found = svd(looks.cpu().numpy(), full_matrices=False, lapack_driver="gesvd")
+        _, lengths, axes = (torch.from_numpy(part).to(looks) for part in found)
+    return lengths, axes
 
 
 def _renormalised(points: Tensor) -> Tensor:

@@ -379,6 +379,10 @@ def test_digits(sampler, options):
     ("options", "message"),
     [
         ({"draws": 1}, "draws must be finite and at least 2, got 1"),
+        ({"draws": 5.0}, "draws must be a whole number, got 5.0"),
+        ({"burn_in": 1e2}, "burn_in must be a whole number, got 100.0"),
+        ({"thin": True}, "thin must be a whole number, got True"),
+        ({"batch": 2.5}, "batch must be a whole number, got 2.5"),
         ({"thin": 0}, "thin must be"),
         ({"burn_in": -1}, "burn_in must be"),
         ({"step": 0.0}, "step must be"),
@@ -400,6 +404,9 @@ def test_bad_options_of_sgld(options, message):
     [
         ({"cycles": 1, "per_cycle": 1}, "draws must be"),
         ({"cycles": 0}, "cycles must be"),
+        ({"cycles": 2.0}, "cycles must be a whole number, got 2.0"),
+        ({"iterations": 50.5}, "iterations must be a whole number, got 50.5"),
+        ({"per_cycle": "3"}, "per_cycle must be a whole number, got '3'"),
         ({"explore": 1.0}, "explore = 1.0 leaves 0 of a cycle's 20 iterations"),
         ({"explore": -0.5}, "choose explore between 0 and 1"),
         ({"per_cycle": 11}, "raise iterations"),

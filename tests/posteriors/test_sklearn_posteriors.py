@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.datasets import load_digits
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -479,6 +479,28 @@ def test_many_logistic_regressions_are_one_product():
             np.testing.assert_allclose(posterior.predict(rows), each, atol=1e-7)
         with pytest.raises(ValueError, match="contains NaN"):
             posterior.predict(np.full_like(x, np.nan))
+
+
+@pytest.mark.parametrize(
+    ("multi_class", "solver", "classes"),
+    [("multinomial", "lbfgs", (0, 1)), ("auto", "newton-cholesky", (0, 1, 2))],
+)
+def test_older_logistic_regressions_speak_for_themselves(monkeypatch, multi_class, solver, classes):
+    def then(model, x):
+        logits = model.decision_function(x)
+        if multi_class == "multinomial":
+            return softmax(np.column_stack([-logits, logits]), axis=1)
+        return expit(logits) / expit(logits).sum(1, keepdims=True)
+
+    monkeypatch.setattr(LogisticRegression, "predict_proba", then)
+    x, y = blobs(classes=classes)
+    models = [LogisticRegression(solver=solver, C=c).fit(x, y) for c in (0.1, 1, 10)]
+    for model in models:
+        model.multi_class = multi_class
+    each = np.stack([then(model, x) for model in models], 1)
+    np.testing.assert_allclose(members(models).predict(x), each, atol=1e-7)
+    with pytest.raises(InputError, match="fit a LogisticRegression with an L2 penalty"):
+        laplace_logistic(models[0], x, y)
 
 
 def test_a_hessian_beyond_memory_is_refused_before_it_is_made():

@@ -89,6 +89,21 @@ def test_a_pick_touches_those_points_only_that_it_covers_better(monkeypatch):
     assert np.mean(seen[1:]) < 40
 
 
+def test_a_pick_asks_for_no_length_and_for_no_free_memory(monkeypatch):
+    asked = []
+
+    def spied(plain):
+        return lambda *args, **options: asked.append(plain) or plain(*args, **options)
+
+    monkeypatch.setattr(torch.linalg, "vector_norm", spied(torch.linalg.vector_norm))
+    monkeypatch.setattr(herding, "at_once", spied(herding.at_once))
+    pool, counts = clusters(200), []
+    for size in (1, 30):
+        herd(pool, pool[:90], size, rng(), labelled=clusters(9, seed=3), bandwidth=1.0)
+        counts.append(len(asked))
+    assert counts[1] == 2 * counts[0] > 0
+
+
 def test_bandwidth_is_the_smallest_distance_between_labelled_points_that_differ():
     known = clusters(30)
     known[7] = known[3]  # a copy
@@ -135,7 +150,8 @@ def test_weights_may_be_in_any_unit(unit):
     assert herd(pool, pool, 9, rng(), weights=unit * weights).tolist() == expected
     whole = (99 * weights).astype(int)
     expected = herd(pool, pool, 9, rng(), weights=1.0 * whole).tolist()
-    assert herd(pool, pool, 9, rng(), weights=whole).tolist() == expected
+    for kind in ("i8", "u1", "u2", "u4", "u8", ">u4"):
+        assert herd(pool, pool, 9, rng(), weights=whole.astype(kind)).tolist() == expected
     assert sorted(herd(pool, pool, 80, rng(), weights=0 * weights)) == list(range(80))
 
 

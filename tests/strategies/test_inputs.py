@@ -335,6 +335,20 @@ def test_scores_are_one_finite_number_each(build, scores, message):
         build(scores)(random_view(rng()), 2, rng())
 
 
+@pytest.mark.parametrize(
+    ("score", "options", "message"),
+    [
+        (entropy, {}, r"take \(pool, val\), as point=False has it, got <function entropy .*: "),
+        (mell, {"point": True}, r"take \(point\), as point=True has it, got <function mell .*: "),
+        (eer, {}, r".* got <function eer .*: .* bind other arguments by functools\.partial"),
+        ("mell", {}, r"take \(pool, val\), .* got 'mell'"),
+    ],
+)
+def test_a_score_of_other_arguments_is_refused_at_once(score, options, message):
+    with pytest.raises(InputError, match=f"score must {message}"):
+        TopK(score, **options)
+
+
 @pytest.mark.parametrize(("low", "dtype"), [(0, np.uint8), (-128, np.int8)])
 def test_scores_may_be_small_whole_numbers(low, dtype):
     def score(pool, val):

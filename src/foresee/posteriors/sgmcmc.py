@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ def sgld(
     >>> chain.predict(x).shape
     torch.Size([4, 5, 2])
     """
-    _at_least(burn_in=(burn_in, 0), thin=(thin, 1))
+    _at_least(draws=(draws, 2), burn_in=(burn_in, 0), thin=(thin, 1))
     drawn = range(burn_in + thin, burn_in + draws * thin + 1, thin)
     moves = [(step, temperature, k in drawn) for k in range(1, burn_in + draws * thin + 1)]
     return _sample(model, inputs, labels, moves, batch, prior_precision, outputs, rng)
@@ -212,8 +213,8 @@ def _sample(
     """Make moves (step, temperature, whether to draw) with a copy of the model in train mode."""
     seeding.check(rng)
     _at_least(draws=(sum(keep for _, _, keep in moves), 2), batch=(batch, 1))
-    _at_least(step=(moves[0][0], 1e-12), temperature=(moves[-1][1], 0))
-    _at_least(prior_precision=(precision, 0))
+    _at_least(step=(moves[0][0], 1e-12), temperature=(moves[-1][1], 0.0))
+    _at_least(prior_precision=(precision, 0.0))
     chain = copy.deepcopy(bare(model)).eval()
     params = [p for p in chain.parameters() if p.requires_grad]
     frozen = {name for name, p in chain.named_parameters() if not p.requires_grad}
@@ -268,7 +269,11 @@ def _batches(n: int, batch: int, order: Generator) -> Iterator[Tensor | slice]:
         yield from torch.randperm(n, generator=order).split(batch)[: n // batch]
 
 
-def _at_least(**bounds: tuple[float, float]) -> None:
+def _at_least(**bounds: tuple[Any, float]) -> None:
+    """Check finite numbers by the least that they may be: a whole one for whole numbers."""
     for name, (value, least) in bounds.items():
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if isinstance(least, int) and not whole:
+            raise InputError(f"{name} must be a whole number, got {value!r}")
         if not least <= value < math.inf:
             raise InputError(f"{name} must be finite and at least {least}, got {value}")

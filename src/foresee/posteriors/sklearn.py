@@ -27,6 +27,7 @@ from foresee.types import Inputs
 
 _ENTRIES = 1 << 20  # logits that are computed at once
 _MOST = 8  # GiB that the draws of a logistic regression may take
+_APART = ("liblinear", "newton-cholesky")  # solvers that set each class against the rest
 
 
 def members(models: Iterable[Any], classes: int | None = None) -> "Members":
@@ -274,10 +275,9 @@ def _check_laplace(model: Any, labels: int, draws: int) -> int:
     """Refuse what cannot be drawn from, and return how many draws would fit."""
     from sklearn.linear_model import LogisticRegression
 
-    older = {getattr(model, name, "deprecated") for name in ("penalty", "multi_class")}
-    multinomial = type(model) is LogisticRegression and older <= {"l2", "auto", "deprecated"}
-    # liblinear penalises the intercept.
-    if not multinomial or model.l1_ratio or model.solver == "liblinear" or not np.isfinite(model.C):
+    known = type(model) is LogisticRegression and _is_softmax(model)
+    ridge = getattr(model, "penalty", "deprecated") in ("l2", "deprecated")
+    if not (known and ridge) or model.l1_ratio or not np.isfinite(model.C):
         raise InputError(
             f"model is {model}: fit a LogisticRegression with an L2 penalty, a finite C and lbfgs, "
             "or use bootstrap"
@@ -318,14 +318,24 @@ def _hessian(
     return hessian
 
 
+def _is_softmax(model: Any) -> bool:
+    """Whether a logistic regression has the softmax of its logits, of two classes 0 and the one.
+
+    liblinear penalises the intercept, too. Before scikit-learn 1.8 ``multi_class`` could ask for
+    each class against the rest, or for ± the one, and before 1.6 newton-cholesky took the former.
+    """
+    older = getattr(model, "multi_class", None)
+    apart = ("liblinear",) if older is None or len(model.coef_) == 1 else _APART
+    return older in (None, "auto", "deprecated") and model.solver not in apart
+
+
 def _is_one_product(models: Sequence[Any]) -> bool:
     """Whether these are logistic regressions of the same classes, with one softmax."""
     first = models[0]
     return all(
         type(model).__name__ == "LogisticRegression"
         and np.array_equal(model.classes_, first.classes_)
-        and getattr(model, "multi_class", "deprecated") in ("auto", "multinomial", "deprecated")
-        and model.solver != "liblinear"
+        and _is_softmax(model)
         and model.coef_.shape == first.coef_.shape
         for model in models
     )

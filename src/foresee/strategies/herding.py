@@ -61,7 +61,7 @@ Cover = Literal["pool", "target", "both"]
 
 _TILE = 1 << 20  # kernel values computed at once (4 MiB), of at most so many points to cover
 _COLUMNS = 1024
-_TAKEN = -1.0  # in place of a gain: below all of them
+_TAKEN = -torch.inf  # in place of a gain, and whatever is taken away from it
 _FALL = 0.05  # of gains, after which they are computed anew: differences have lost digits
 # What is near: this share of the distance to a point's tenth neighbour, in the median of some.
 _NEAR, _NEIGHBOURS, _LOOKS = 0.7, 10, 2048
@@ -124,7 +124,7 @@ def _features(name: str, rows: Array) -> Float[Tensor, "n d"]:
 def _worth(weights: Array | None, m: int) -> Float[Tensor, "m"] | None:
     if weights is None:
         return None
-    worth = arrays.tensor(weights, "weights")
+    worth = arrays.tensor(weights, "weights").double()
     if worth.shape != (m,) or not bool((worth.isfinite() & (worth >= 0)).all()):
         raise InputError(
             f"weights must be one finite number, at least 0, for each of the {m} points of cover, "
@@ -132,7 +132,7 @@ def _worth(weights: Array | None, m: int) -> Float[Tensor, "m"] | None:
         )
     # Densities may be smaller or larger than float32 can be; a power of two rounds none.
     _, exponent = math.frexp(float(worth.max()))
-    return worth.double() * 2.0 ** -max(exponent, -1000)
+    return worth * 2.0 ** -max(exponent, -1000)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def nearest_hundredth(view: View) -> float:
     places = np.linspace(0, len(view.pool) - 1, min(len(view.pool), 1000)).astype(np.int64)
     rows = _embedded(view, "pool", arrays.Rows(view.pool, places))
     with tiled.full_precision():
-        squared = -_exponent(rows, rows)
+        squared = -_exponent(_Points(rows), _Points(rows))
     farthest = min(-(-len(rows) // 100) + 1, len(rows))  # and the point itself
     return float(squared.kthvalue(farthest).values.median()) ** 0.5
 
@@ -315,8 +315,9 @@ def importance(both: Float[Tensor, "m+n d"], m: int) -> Float[Tensor, "m+n"]:
     near = torch.zeros(2, len(rows), dtype=torch.float64, device=rows.device)
     with tiled.full_precision():
         rows /= _distance(rows, places[:: max(1, len(rows) // _LOOKS)].split(step))
+        points = _Points(rows)
         for part in places.split(step):
-            kernel = _exponent(rows[part], rows).exp_()
+            kernel = _exponent(points[part], points).exp_()
             kernel.diagonal(int(part[0])).zero_()  # no point tells of the density where it is
             near[0, part] = kernel[:, :m].sum(1, dtype=torch.float64)
             near[1, part] = kernel[:, m:].sum(1, dtype=torch.float64)
@@ -328,7 +329,8 @@ def importance(both: Float[Tensor, "m+n d"], m: int) -> Float[Tensor, "m+n"]:
 def _distance(rows: Float[Tensor, "n d"], looks: Sequence[Tensor]) -> float:
     """What is near, among rows around zero; not less than rounding can tell."""
     tenth = min(_NEIGHBOURS + 1, len(rows))  # with the point itself
-    squared = [(-_exponent(rows[part], rows)).kthvalue(tenth).values for part in looks]
+    points = _Points(rows)
+    squared = [(-_exponent(points[part], points)).kthvalue(tenth).values for part in looks]
     spread = float(rows.double().square().sum(1).mean().sqrt())
     return max(_NEAR * float(torch.cat(squared).median()) ** 0.5, _NARROWEST * spread) or 1.0
 
@@ -352,17 +354,18 @@ def _herded(
             sigma, kind = bandwidth, _precise_enough(cover, bandwidth)
         points, cover, labelled = (rows.div_(sigma).to(kind) for rows in (points, cover, labelled))
         far = cover.new_full((len(cover),), torch.inf)
-        approach(far, len(labelled), lambda i, j: -_exponent(cover[i], labelled[j]))
+        goals, known = _Points(cover), _Points(labelled)
+        approach(far, len(labelled), lambda i, j: -_exponent(goals[i], known[j]))
         worth = torch.ones_like(far) if worth is None else worth.to(far)
-        return _greedy(points, cover, far.neg_().exp_(), worth, size)
+        return _greedy(_Points(points), goals, far.neg_().exp_(), worth, size)
 
 
 def _bandwidth(cover: Float[Tensor, "m d"], labelled: Float[Tensor, "l d"]) -> float:
     """σ where none is given; both sets are centred on the mean of the cover."""
     spread = float(cover.double().square().sum(1).mean().sqrt())
-    nearest, rows = torch.inf, labelled.double()
-    for part in rows.split(_COLUMNS):
-        squared = -_exponent(part, rows)
+    nearest, known = torch.inf, _Points(labelled.double())
+    for start in range(0, len(known), _COLUMNS):
+        squared = -_exponent(known[start : start + _COLUMNS], known)
         differ = squared > (_NARROWEST * spread) ** 2 * 1e-6
         nearest = min(nearest, float(squared[differ].min())) if bool(differ.any()) else nearest
     sigma = 2**0.5 * spread if nearest == torch.inf else nearest**0.5
@@ -380,16 +383,31 @@ def _precise_enough(cover: Float[Tensor, "m d"], sigma: float) -> torch.dtype:
     return torch.float64 if sigma < _NARROWEST * spread else torch.float32
 
 
-def _exponent(x: Float[Tensor, "i d"], y: Float[Tensor, "j d"]) -> Float[Tensor, "i j"]:
+class _Points:
+    """Rows and their squared lengths, which are computed once."""
+
+    def __init__(self, rows: Float[Tensor, "n d"], squares: Float[Tensor, "n"] | None = None):
+        self.rows = rows
+        self.squares = (
+            torch.linalg.vector_norm(rows, dim=1).square_() if squares is None else squares
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: Any) -> "_Points":
+        return _Points(self.rows[some], self.squares[some])
+
+
+def _exponent(x: _Points, y: _Points) -> Float[Tensor, "i j"]:
     """−‖x_i − y_j‖²."""
-    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
-    products = torch.addmm(y_squares, x, y.T, beta=-1, alpha=2)
-    return products.sub_(x_squares[:, None]).clamp_(max=0)
+    products = torch.addmm(y.squares, x.rows, y.rows.T, beta=-1, alpha=2)
+    return products.sub_(x.squares[:, None]).clamp_(max=0)
 
 
 def _greedy(
-    points: Float[Tensor, "n d"],
-    cover: Float[Tensor, "m d"],
+    points: _Points,
+    cover: _Points,
     covered: Float[Tensor, "m"],
     worth: Float[Tensor, "m"],
     size: int,
@@ -397,34 +415,37 @@ def _greedy(
     """Picks by the plan above; ``covered`` is c, and is overwritten."""
     picks = list[Tensor]()
     gains = surveyed = torch.full((1,), torch.nan)
+    tile = at_once(_TILE, covered)
     for _ in range(size):
         if not picks or bool(gains.max() < _FALL * surveyed):
-            gains = _added(points, cover, covered, torch.ones_like(covered), worth)
+            gains = _added(points, cover, covered, torch.ones_like(covered), worth, tile)
             gains.index_fill_(0, torch.cat([*picks, covered[:0].long()]), _TAKEN)
             surveyed = gains.max()
         pick = gains.argmax(0, keepdim=True)
         picks.append(pick)
         lifted = _exponent(points[pick], cover)[0].exp_()
         some = (lifted > covered).nonzero()[:, 0]
-        gains -= _added(points, cover[some], covered[some], lifted[some], worth[some])
+        gains -= _added(points, cover[some], covered[some], lifted[some], worth[some], tile)
         covered[some] = lifted[some]
-        gains.index_fill_(0, torch.cat(picks), _TAKEN)
+        gains.index_fill_(0, pick, _TAKEN)
     return torch.cat(picks).cpu().numpy()
 
 
 def _added(
-    points: Float[Tensor, "n d"],
-    cover: Float[Tensor, "m d"],
+    points: _Points,
+    cover: _Points,
     low: Float[Tensor, "m"],
     high: Float[Tensor, "m"],
     worth: Float[Tensor, "m"],
+    tile: int,
 ) -> Float[Tensor, "n"]:
-    """Σ_j u_j (k_ij clipped to [low_j, high_j], less low_j), in float64."""
-    added = torch.zeros(len(points), dtype=torch.float64, device=points.device)
+    """Σ_j u_j (k_ij clipped to [low_j, high_j], less low_j), in float64; by so large a tile."""
+    added = torch.zeros(len(points), dtype=torch.float64, device=low.device)
     columns = max(1, min(len(cover), _COLUMNS))
-    rows = max(1, at_once(_TILE, points) // columns)
+    rows = max(1, tile // columns)
     for j in range(0, len(cover), columns):
-        goals, least, most, u = (x[j : j + columns] for x in (cover, low, high, worth))
+        some = slice(j, j + columns)
+        goals, least, most, u = cover[some], low[some], high[some], worth[some]
         for i in range(0, len(points), rows):
             kernel = _exponent(points[i : i + rows], goals).exp_()
             added[i : i + rows] += kernel.clamp_(least, most).sub_(least) @ u

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foresee import checks
+from foresee.errors import InputError
 from foresee.strategies.candidates import (
     CHUNK,
     check_request,
@@ -68,6 +69,12 @@ class TopK:
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets, fewest=0)
         checks.byte_count("chunk", self.chunk)
+        given = "point" if self.point else "pool, val"
+        if not checks.takes(self.score, given):
+            raise InputError(
+                f"score must take ({given}), as point={self.point} has it, got {self.score!r}: "
+                "change point, or bind other arguments by functools.partial"
+            )
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the positions of the ``size`` best candidates [size], best first."""
