@@ -157,6 +157,26 @@ def test_skipped_items_are_gone_and_unsure_ones_come_last(site):
     assert two in seen
 
 
+def test_what_somebody_is_not_sure_of_twice_is_left_to_others(site):
+    ann = site.person("ann")
+    while items := [item["item"] for item in ann.next()]:
+        ann.label(items, "cat")
+    (last,) = ann.undo(0).json()["items"]
+    for again in (False, True):
+        (item,) = ann.next()
+        assert (item["item"], item["unsure"]) == (last["item"], again)
+        found = ann.label(last["item"], answer="unsure").json()
+    assert found["items"] == []
+    assert found["done"]
+    site.fitter.busy = True
+    assert not ann.post("/next", tab=ann.tab).json()["done"]
+    assert found["live"]["aside"] == {"unsure": 1}
+    assert site.book.waiting() == 0  # nobody need choose others first
+    site.restart()
+    assert site.person("ann").next() == []
+    assert [item["item"] for item in site.person("bob").next()] == [last["item"]]
+
+
 def test_people_and_tabs_share_one_queue(site):
     people = [site.person("ann", "first-tab"), site.person("ann", "second-tab"), site.person("bob")]
     seen: list[int] = []
@@ -320,10 +340,11 @@ def test_files_of_the_same_names_are_other_files(folder, tmp_path):
     editions.add(Items(Spec(str(folder))).edition)
     assert len(editions) == 3
     looks = set()
+    (tmp_path / "new.csv").write_text("text\nfine\n")
     for word in ("good", "bad"):
         (tmp_path / "texts.csv").write_text("text\n" + f"{word} one\n" * 9)
         looks.add(Items(Spec(str(tmp_path / "texts.csv"))).edition)
-        looks.add(Items(Spec(str(tmp_path / "texts.csv"), str(folder))).edition)
+        looks.add(Items(Spec(str(tmp_path / "texts.csv"), str(tmp_path / "new.csv"))).edition)
     assert len(looks) == 4
 
 
@@ -425,6 +446,21 @@ def test_texts_and_rows(tmp_path):
         found.book.close()
         for path in tmp_path.glob("labels.csv*"):
             path.unlink()
+
+
+def test_a_target_of_another_kind_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("texts.csv").write_text("text\ngood\nbad\n")
+    Path("rows.csv").write_text("a,b\n1,2\n")
+    np.save("rows.npy", np.eye(2))
+    for pool, target, kinds in (
+        ("photos", "texts.csv", "is of texts, and the pool photos of images"),
+        ("texts.csv", "photos", "is of images, and the pool texts.csv of texts"),
+        ("rows.npy", "texts.csv", "is of texts, and the pool rows.npy of rows"),
+    ):
+        with pytest.raises(InputError, match=f"--target {target} {kinds}: pass one of"):
+            Items(Spec(pool, target))
+    assert len(Items(Spec("rows.npy", "rows.csv"))) == 3
 
 
 def test_rows_are_shown_to_the_last_digit(tmp_path):

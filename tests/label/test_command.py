@@ -101,6 +101,7 @@ def test_it_starts_and_ends(folder, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        process_group=0,
     )
     url = urlsplit(process.stdout.readline().strip())
     assert url.hostname == "127.0.0.1"
@@ -116,7 +117,7 @@ def test_it_starts_and_ends(folder, tmp_path):
     connection.request("GET", "/live", headers=cookie)
     assert connection.getresponse().status == 200
     connection.close()
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said = "".join(process.communicate(timeout=60))
     assert process.returncode == 130
     assert "Traceback" not in said

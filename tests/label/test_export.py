@@ -165,6 +165,29 @@ def test_labels_from_elsewhere(site, tmp_path):
         take_over(site.book, tmp_path / "missing.csv")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "id,label\n01.png,cat, big\n",
+            "line 2 has more values than there are columns: put quotes",
+        ),
+        ("id,label\n01.png,cat\n01.png,dog\n", "line 3: '01.png' has both 'cat' and 'dog' by the"),
+        ("id,label\n\n\n01.png,cat\n99.png,cat\n", "line 5: '99.png' is not in the pool"),
+        ("ID,Label\n01.png,cat\n", "id and label, and a row, got 1 rows of ID, Label$"),
+        ("", "id and label, and a row, got 0 rows of nothing$"),
+    ],
+)
+def test_a_table_that_says_something_else_is_refused(site, tmp_path, content, said):
+    (tmp_path / "old.csv").write_text(content)
+    with pytest.raises(InputError, match=said):
+        take_over(site.book, tmp_path / "old.csv")
+    (tmp_path / "old.csv").write_text(
+        "id,label,who\n01.png,cat,ann\n01.png,cat,ann,\n01.png,dog,bob\n"
+    )
+    assert take_over(site.book, tmp_path / "old.csv") == Taken(2)
+
+
 def test_a_longer_import_leaves_corrections_as_they_are(site, tmp_path):
     old, head, ann = tmp_path / "old.csv", "id,label,who\n", site.person()
     number = site.book.items.number

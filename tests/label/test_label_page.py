@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import uvicorn
-from visitors import TOKEN
+from visitors import TOKEN, N
 
 from foresee import SKIP, UNSURE
 from foresee.label.serve import listening
@@ -341,8 +341,19 @@ def test_a_copy_of_a_tab_has_items_of_its_own(page):
 def test_all_of_an_image_is_in_its_tile(page):
     page.keyboard.press("g")
     page.wait_for_selector(".tile img")
-    fit = "image => getComputedStyle(image).objectFit"
-    assert page.locator(".tile img").first.evaluate(fit) == "contain"
+    # Tiles are drawn anew when more of them come.
+    fit = "getComputedStyle(document.querySelector('.tile img')).objectFit"
+    page.wait_for_function(f"() => {fit} === 'contain'")
+
+
+@pytest.mark.parametrize("width", [390, 800, 1440])
+def test_the_grid_has_all_the_room_there_is(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.keyboard.press("g")
+    page.wait_for_selector(".tile")
+    grid, answers = (page.locator(each).bounding_box() for each in ("#grid", "#answers"))
+    assert answers["y"] + answers["height"] <= 900
+    assert 0 < answers["y"] - grid["y"] - grid["height"] < 20
 
 
 def test_what_was_kept_is_seen_on_a_small_screen(page):
@@ -368,6 +379,12 @@ def test_a_label_without_a_key_is_found_by_its_name(page, site):
     assert answers(site) == ["kind 7"]
 
 
+def test_why_a_model_failed_is_told_beside_the_last_accuracy(page, site):
+    site.fitter.known.card = [0.9, 0.6, 1.0, 20]
+    site.fitter.known.error = "it has no room"
+    page.wait_for_selector("#accuracy:has-text('90 %'):has-text('it has no room')")
+
+
 def test_what_comes_next_is_read_out(page):
     page.keyboard.press("1")
     page.wait_for_selector("#status:has-text('cat')")
@@ -391,3 +408,17 @@ def test_what_the_model_has_not_guessed_is_like_nothing(page, site):
     page.wait_for_selector(".tile[aria-pressed=true]")
     chosen = page.locator(".tile[aria-pressed=true]").evaluate_all("all => all.map(t => t.title)")
     assert sorted(chosen) == sorted(names[:2])
+
+
+def test_what_is_asked_once_more_says_why(page, site):
+    ann = site.person("Ann", "another-tab")
+    ann.label(list(range(1, N)), "cat")
+    ann.label(1, answer="skip")
+    ann.post("/leave", tab=ann.tab)
+    page.reload()
+    for reason in ("There is no model yet", "Somebody was not sure"):
+        page.wait_for_selector(f"#reason:has-text('{reason}')")
+        page.wait_for_selector("#shown img:not([hidden])")
+        page.keyboard.press("u")
+    page.wait_for_selector("#note:has-text('but for 1 skipped and 1 not sure')")
+    assert not page.is_visible("#item")

@@ -21,6 +21,7 @@ from foresee.cli.app import app
 from foresee.label import extract, work
 from foresee.label.fitter import Fitter, started
 from foresee.label.items import Items, Spec
+from foresee.learner import Batch
 
 OWN = """
 from foresee.networks import mlp
@@ -260,6 +261,15 @@ def test_the_page_keeps_a_batch_ahead_and_survives_the_death_of_the_process(
     finally:
         fitter.stop()
         site.book.close()
+
+
+def test_an_accuracy_whose_labels_were_taken_back_is_not_known(texts, tmp_path):
+    site = Site(tmp_path / "texts.csv")
+    found = {"why": [], "guess": [], "promise": 0.1, "trained": 8}
+    for card in ([1.0, 0.2, 1.0, 1], None):
+        site.fitter._learn(Batch(()), Batch(()), found | {"card": card})
+        assert site.fitter.known.card == card
+    site.book.close()
 
 
 def test_a_target_is_read_by_the_names_that_the_pool_has(tmp_path):

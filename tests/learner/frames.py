@@ -26,6 +26,18 @@ class Frame:
         return np.asarray(self.values, dtype)
 
 
+class Table(Frame):
+    """A frame whose columns have names."""
+
+    def __init__(self, values, columns):
+        super().__init__(values)
+        self.columns = columns
+
+    def __getitem__(self, columns):
+        places = [self.columns.index(each) for each in columns]
+        return Table(self.values[:, places], columns)
+
+
 class Series(list):
     """A column with an index."""
 

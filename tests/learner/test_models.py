@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from frames import Frame
+from frames import Frame, Table
 from PIL import Image
 from scipy import sparse
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
@@ -139,15 +139,6 @@ def test_frames_of_inputs_and_of_a_target_have_any_index(index, monkeypatch):
 
 
 def test_a_frame_that_is_the_target_is_read_in_the_order_of_the_pool():
-    class Table(Frame):
-        def __init__(self, values, columns):
-            super().__init__(values)
-            self.columns = columns
-
-        def __getitem__(self, columns):
-            places = [self.columns.index(each) for each in columns]
-            return Table(self.values[:, places], columns)
-
     pool, target = Table(X * [9, 1, 1, 1], "abcd"), Table(X[X[:, 0] > 1] * [9, 1, 1, 1], "abcd")
     asked = Learner(LogisticRegression(), pool, target).ask(5)
     assert Learner(LogisticRegression(), pool, target["badc"]).ask(5) == asked

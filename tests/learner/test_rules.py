@@ -3,6 +3,7 @@
 import math
 from decimal import Decimal
 
+import frames
 import numpy as np
 import pytest
 import torch
@@ -158,6 +159,15 @@ def test_skipped_points_never_return_and_unsure_ones_when_nothing_else_is_left()
     assert found.ask(5).ids == ("photo 11",)
     found.tell("photo 11", "left")
     assert found.ask(5).ids == ()
+
+
+def test_what_is_unsure_and_out_is_not_handed_out_again():
+    found = warm(ids=NAMES)
+    found.tell(NAMES, [truth(i) for i in range(N - 3)] + [UNSURE] * 3)
+    asked = [found.ask(size).ids for size in (1, 2)]
+    assert sorted(sum(asked, ())) == NAMES[-3:]
+    assert found.ask(1).ids == ()
+    assert found.promise() == 0
 
 
 def test_unsure_points_are_held_out_again_when_no_other_is_left():
@@ -540,12 +550,49 @@ def test_rows_that_a_model_refuses():
     found = Learner(LogisticRegression(), x, draws=5)
     found.tell(range(4), [truth(i) for i in range(4)])
     words = r"LogisticRegression cannot read the rows \(Input .*contains NaN\): mend them"
-    for act in (lambda: found.ask(3), lambda: found.predict(x)):
+    acts = [lambda: found.ask(3), lambda: found.predict(x), found.promise]
+    for act in (*acts, lambda: found.worth([50]), lambda: found.why(50)):
         with pytest.raises(InputError, match=words):
             act()
     found.tell(50, "left")
     with pytest.raises(InputError, match="cannot read the rows"):
         found.fit()
+
+
+def test_rows_of_a_target_that_are_longer_or_shorter():
+    for rows in (list(X), frames.Table(X, ["a", "b"])):
+        found = Learner(LogisticRegression(), rows, frames.Table(X[:, :1], ["a"]))
+        with pytest.raises(InputError, match=r"target must have the columns of pool, got .* 1 and"):
+            found.ask(3)
+
+
+@pytest.mark.parametrize("text", ["good", "good " * 99, "a\0b"])
+def test_a_text_alone_is_no_file(text):
+    found = warm()
+    with pytest.raises(InputError, match=r"inputs: there is no file 'g?.*or pass texts as a list"):
+        found.predict(text)
+    with pytest.raises(InputError, match="target: there is no file"):
+        Learner(LogisticRegression(), ["good"], text)
+
+
+def test_a_model_gives_a_row_for_each_input():
+    class One:  # as a vectoriser of texts that is given a frame of one column
+        def point(self, x):
+            return np.array([[0.4, 0.6]])
+
+        predict = point
+
+    found = Learner(lambda inputs, labels, rng: One(), X)
+    found.tell(range(4), [truth(i) for i in range(4)])
+    with pytest.raises(InputError, match="1 rows of probabilities for 60 inputs: pass texts as"):
+        found.predict(X)
+
+
+def test_of_an_empty_batch_nothing_is_said():
+    found = warm()
+    assert found.why([]) == {}
+    assert found.worth([]).shape == (0,)
+    assert found.proba_of([]).shape == (0, 2)
 
 
 def test_nothing_told_is_nothing():

@@ -10,7 +10,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 import torch
-from frames import Frame
+from frames import Frame, Table
 from PIL import Image
 from sklearn.linear_model import LogisticRegression
 
@@ -330,6 +330,16 @@ def test_columns_of_a_target_are_told_apart_by_their_names(tmp_path):
         held = one.ask(8).held
         one.tell(held, [Y[int(name.removeprefix("target/"))] for name in held])
     assert found.card() == alike.card() == told.card()
+    framed = Learner(LogisticRegression(), Table(X, ["x", "y"]), target, **options)
+    framed.follow(found.events())
+    answers = alike.predict(X).tolist()
+    turned = Table(X[:, ::-1], ["y", "x"])
+    for one in (found, told, framed):
+        for inputs in (X, target, str(target), read(pool)):
+            assert one.predict(inputs).tolist() == answers
+        assert list(one._point(one._fitted(), turned).argmax(1)) == [a == "right" for a in answers]
+        with pytest.raises(InputError, match=r"inputs has the columns of pool in another order"):
+            one.predict(read(target, inputs=["y", "x"]))
     found.close()
     other = read(target, inputs=["y", "x"])
     with pytest.raises(

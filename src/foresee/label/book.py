@@ -22,7 +22,7 @@ from foresee.errors import InputError
 from foresee.label.items import Items
 from foresee.learner import record
 from foresee.learner.desk import Desk
-from foresee.learner.record import Answer, Batch, Id
+from foresee.learner.record import UNSURE, Answer, Batch, Id
 from foresee.learner.written import Event
 
 COLUMNS = ("id", "label", "time", "who")
@@ -143,14 +143,20 @@ class Book:
             batch = Batch(ids, (None,) * len(ids), held=ids, size=len(ids), seen=seen)
             self.desk.hand_out(batch)
 
-    def take(self, tab: str, size: int) -> list[Id]:
-        """Ids that are in the hands of a tab, filled up when half of them are answered."""
+    def take(self, tab: str, size: int, who: str | None = None) -> list[Id]:
+        """Ids that are in the hands of a tab, filled up when half of them are answered.
+
+        What its person was not sure of twice is left to others.
+        """
         with self.desk.lock:
             self._expire(tab)
-            mine = [name for name, by in self.desk.state.out.items() if by == tab]
+            state = self.desk.state
+            mine = [name for name, by in state.out.items() if by == tab]
             if len(mine) > size // 2:
                 return mine[:size]
-            return self.desk.take(tab, size)
+            unsure = (UNSURE, who)
+            twice = {name for name in state.aside if state.given[name].count(unsure) > 1}
+            return self.desk.take(tab, size, without=twice)
 
     def leave(self, tab: str) -> None:
         """What a tab had in its hands is for others."""
@@ -158,9 +164,10 @@ class Book:
         self.desk.leave(tab, None)
 
     def waiting(self) -> int:
-        """How many items are out and in nobody's hands."""
+        """How many items are out and in nobody's hands, without those that somebody set aside."""
         with self.desk.lock:
-            return sum(by is None for by in self.desk.state.out.values())
+            out, aside = self.desk.state.out, self.desk.state.aside
+            return sum(by is None and name not in aside for name, by in out.items())
 
     def fill(self, size: int, rng: Any) -> None:
         """Hand out items by chance: better than to let somebody wait."""

@@ -174,7 +174,7 @@ class Fitter:
         old = self.known
         promised = None if chosen.promise is None else (len(picked), chosen.promise)
         self.known = Known(
-            found["card"] or old.card,
+            found["card"],
             promised or (old.batch if not picked else None),
             found["promise"],
             found["trained"],
@@ -203,6 +203,7 @@ def started(spec: Spec, module: str = "foresee.label.work") -> "subprocess.Popen
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | threads,
+        process_group=0,  # Ctrl-C is for who started it
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(spec.plain()) + "\n")

@@ -68,14 +68,24 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
 def _of_table(items: Items, path: Path) -> People:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file, delimiter=tables.separator(file)))
+            reader = csv.DictReader(file, delimiter=tables.separator(file))
+            columns = reader.fieldnames or ["nothing"]
+            rows = [(reader.line_num, row) for row in reader]
     except (OSError, csv.Error) as error:
         raise InputError(f"--import {path} cannot be read ({error}): check the file") from error
-    if not rows or not {"id", "label"} <= rows[0].keys():
-        raise InputError(f"--import {path} must have the columns id and label, and a row")
+    if not rows or not {"id", "label"} <= set(columns):
+        raise InputError(
+            f"--import {path} must have the columns id and label, and a row, got {len(rows)} rows "
+            f"of {', '.join(columns)}"
+        )
     people: People = {}
     names = {str(name): name for name in items.pool.ids if not isinstance(name, str)}
-    for line, row in enumerate(rows, start=2):
+    for line, row in rows:
+        if any(row.get(None, ())):
+            raise InputError(
+                f"--import {path}, line {line} has more values than there are columns: put quotes "
+                "around a value that holds the separator"
+            )
         given, answer = row["id"] or "", plain(row["label"] or "")
         name = given if given in items else names.get(given, given)
         if name not in items or not answer:
@@ -83,7 +93,12 @@ def _of_table(items: Items, path: Path) -> People:
                 f"--import {path}, line {line}: {given!r} is not in the pool or the target, or has "
                 f"no label of {_SEEN}: take the line out"
             )
-        people.setdefault(row.get("who") or _NOBODY, {})[name] = answer
+        who = row.get("who") or _NOBODY
+        if people.setdefault(who, {}).setdefault(name, answer) != answer:
+            raise InputError(
+                f"--import {path}, line {line}: {given!r} has both {people[who][name]!r} and "
+                f"{answer!r} by the same person: take one out, or name people in a column who"
+            )
     return people
 
 

@@ -111,6 +111,12 @@ class Items:
         sides = [side for side in (self.pool, self.target) if side]
         every = [self._look(side, path) for side, path in zip(sides, paths, strict=True)]
         self.edition = f"{zlib.crc32(repr(every).encode()):08x}"
+        kind, other = (self.show(number)["kind"] for number in (0, len(self) - 1))
+        if kind != other:
+            raise InputError(
+                f"--target {spec.target} is of {other}s, and the pool {spec.pool} of {kind}s: pass "
+                f"one of {kind}s"
+            )
 
     def __len__(self) -> int:
         return len(self.pool) + (len(self.target) if self.target else 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.resources import files as resources
 from typing import Annotated, Any, Literal, TypeVar
@@ -149,7 +150,7 @@ class Page:
         who = _who(request)
         recent = [] if who is None else self.book.recent(who)
         last = [{**self._show(name), "label": label} for name, label in recent]
-        return {**self._next(body.tab, body.size), "recent": last, "live": self._live(request)}
+        return {**self._next(body, who), "recent": last, "live": self._live(request)}
 
     def label(self, request: Request, body: Told) -> dict[str, Any]:
         """Keep an answer; the next items are the answer to that."""
@@ -158,7 +159,7 @@ class Page:
             raise HTTPException(422, "label or answer must be there, and not both")
         answer = Answer(body.answer) if body.label is None else _plain(body.label, LABEL, "label")
         self.book.tell(body.items, answer, who=who, key=body.key)
-        return {**self._next(body.tab, body.size), "live": self._live(request)}
+        return {**self._next(body, who), "live": self._live(request)}
 
     def undo(self, request: Request, body: Undo) -> dict[str, Any]:
         """Take an answer back."""
@@ -181,13 +182,15 @@ class Page:
         self.fitter.wake()
         return {}
 
-    def _next(self, tab: str, size: int) -> dict[str, Any]:
-        ids = self.book.take(tab, size)
+    def _next(self, body: Next | Told, who: str | None) -> dict[str, Any]:
+        tab, size = body.tab, body.size
+        ids = self.book.take(tab, size, who)
         self.fitter.wake(size if size > len(ids) else 0)
         if not ids:
             self.fitter.hungry()
-            ids = self.book.take(tab, size)
-        done = not ids and not len(self.book.desk.free())
+            ids = self.book.take(tab, size, who)
+        # What is held out comes by a choice alone: one that is being made may bring some.
+        done = not ids and not len(self.book.desk.free()) and not self.fitter.busy
         return {"items": [self._show(name) for name in ids], "done": done}
 
     def _show(self, name: Id) -> dict[str, Any]:
@@ -197,8 +200,9 @@ class Page:
             for target, gain in known.why.get(name, ())
         ]
         shown = self.items.show(self.items.number(name))
-        held = name in self.book.desk.state.held
-        return {**shown, "why": why, "guess": known.guess.get(name), "held": held}
+        state = self.book.desk.state
+        more = {"held": name in state.held, "unsure": name in state.aside}
+        return {**shown, "why": why, "guess": known.guess.get(name), **more}
 
     def _live(self, request: Request) -> dict[str, Any]:
         known, book, pool = self.fitter.known, self.book, self.items.pool
@@ -209,7 +213,7 @@ class Page:
             "classes": list(counts),
             "counts": counts,
             "labels": len(state.labels),
-            "aside": len(state.aside),
+            "aside": Counter(answer.value for answer in list(state.aside.values())),
             "total": len(pool) + sum(name not in pool.places for name in list(state.held)),
             "card": known.card,
             "batch": known.batch,

@@ -66,6 +66,12 @@ def features(*parts: Any) -> NDArray[np.float32] | None:
     ]
     if any(table is None for table in tables):
         return None
+    widths = sorted({table.shape[1] for table in tables})
+    if len(widths) > 1:
+        raise InputError(
+            f"target must have the columns of pool, got rows of {widths[0]} and of {widths[1]} "
+            "numbers: pass rows of the same kind"
+        )
     if hasattr(tables[0], "tocsr"):
         table = scipy.sparse.vstack(tables).tocsr()
         if isinstance(parts[0][:1], list):

@@ -1,7 +1,7 @@
 """Where questions go out and answers come in, by id: it keeps them, and knows of no model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -118,13 +118,14 @@ class Desk:
             )
             return cast(Batch, state.last)
 
-    def take(self, who: str, size: int) -> list[Id]:
+    def take(self, who: str, size: int, without: Container[Id] = ()) -> list[Id]:
         """Put so many of what is out into somebody's hands; what is there already comes first."""
         _check_name(who)
         with self.lock:
             out = self.state.out
             mine = [name for name, by in out.items() if by == who][:size]
-            more = [name for name, by in out.items() if by is None][: size - len(mine)]
+            free = [name for name, by in out.items() if by is None and name not in without]
+            more = free[: size - len(mine)]
             if more:
                 self.happen(kind="take", ids=more, who=who)
             return mine + more
@@ -245,8 +246,9 @@ class Desk:
                 if name in places:
                     free[places[name]] = False
             if not free.any():
-                unsure = [name for name, answer in state.aside.items() if answer is Answer.UNSURE]
-                free[[places[name] for name in unsure if name in places]] = True
+                for name, answer in state.aside.items():
+                    if answer is Answer.UNSURE and name in places and name not in state.out:
+                        free[places[name]] = True
         return np.flatnonzero(free)
 
     def _is_new(self, event: Event) -> bool:

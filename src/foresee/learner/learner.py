@@ -153,7 +153,11 @@ class Learner:
         self._turn = RLock()
         self._last = Fitted("", None, [])
         rows = Named.read("pool", pool, ids)
-        goals = None if target is None else Named.read("target", like(target, pool), target_ids)
+        goals = (
+            None
+            if target is None
+            else Named.read("target", like("target", target, pool), target_ids)
+        )
         if goals is not None and hasattr(model, "fit"):
             _check_width(rows.rows, goals.rows)
         check_order("costs", costs, ids, rows.ids)
@@ -333,8 +337,10 @@ class Learner:
             ids: of the pool: a sequence of n. They are read where they lie, and features of a
                 `Frozen` extractor that are known are not computed again.
         """
-        places = self._places(checked_ids("ids", ids))
-        return self._point_of(self._fitted(), self._part("pool", places))
+        places, fitted = self._places(checked_ids("ids", ids)), self._fitted()
+        if not len(places):
+            return np.empty((0, len(fitted.classes)))
+        return self._point_of(fitted, self._part("pool", places))
 
     def promise(self) -> float:
         """Fall of the Brier loss per target example expected from all labels that remain.
@@ -346,8 +352,9 @@ class Learner:
             return 0.0
         rng = generator(self.seed, self._desk.state.batches, "promise")
         some = subset(free, self.candidates, rng)
-        draws = _draws(posterior, self._part("pool", some))
-        goals = _draws(posterior, self._part("target", self._some_targets(rng)))
+        with _explained(self.model):
+            draws = _draws(posterior, self._part("pool", some))
+            goals = _draws(posterior, self._part("target", self._some_targets(rng)))
         return scores.promise(draws, goals, times=len(free) / len(some))
 
     def worth(self, ids: Any) -> NDArray[np.float64]:
@@ -365,9 +372,10 @@ class Learner:
         places = self._places(checked_ids("ids", ids))
         posterior: Any = self._fitted().posterior
         some = self._some_targets(generator(self.seed, "why"))
-        goals = _draws(posterior, self._part("target", some))
         rows = self._part("pool", places)
-        found = [scores.mebl(posterior.predict(part), goals) for part in _parts(rows)]
+        with _explained(self.model):
+            goals = _draws(posterior, self._part("target", some))
+            found = [scores.mebl(posterior.predict(part), goals) for part in _parts(rows)]
         return np.concatenate([np.empty(0), *(arrays.numpy(part) for part in found)])
 
     def why(self, ids: Any, size: int = 5) -> dict[Id, list[tuple[Id, float]]]:
@@ -386,9 +394,12 @@ class Learner:
         names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
         places, target = self._places(names), self._desk.target
         posterior = self._fitted().posterior
+        if not names:
+            return {}
         some = self._some_targets(generator(self.seed, "why"))
-        draws = arrays.numpy(_draws(posterior, self._part("pool", places)), "draws")
-        goals = arrays.numpy(_draws(posterior, self._part("target", some)), "draws")
+        with _explained(self.model):
+            draws = arrays.numpy(_draws(posterior, self._part("pool", places)), "draws")
+            goals = arrays.numpy(_draws(posterior, self._part("target", some)), "draws")
         found = {}
         for name, point_draws in zip(names, draws, strict=True):
             worth = gains(point_draws.astype(np.float64), goals)
@@ -568,7 +579,7 @@ class Learner:
     def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
         return self._point_of(
             fitted,
-            opened("inputs", inputs)[0],
+            opened("inputs", like("inputs", inputs, self.pool))[0],
             self._frozen.features if self._frozen else None,
         )
 
@@ -577,9 +588,15 @@ class Learner:
     ) -> NDArray[Any]:
         """Probabilities of rows [n c], or of what ``before`` makes of them."""
         posterior: Any = fitted.posterior
+        rows = arrays.rows("inputs", rows)
         parts = (before(part) if before else part for part in _parts(rows))
         with _explained(self.model):
             probs = np.concatenate([arrays.numpy(posterior.point(part)) for part in parts])
+        if len(probs) != len(rows):  # a vectoriser of texts counts the columns of a frame
+            raise InputError(
+                f"model gives {len(probs)} rows of probabilities for {len(rows)} inputs: pass "
+                "texts as a list or one column of a frame"
+            )
         if probs.ndim != 2 or probs.shape[1] != len(fitted.classes):
             raise InputError(
                 f"model gives {list(probs.shape)} probabilities, and there are "

@@ -1,6 +1,8 @@
 """Rows and what each is called, whatever people bring."""
 
 import hashlib
+import os
+import reprlib
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -73,6 +75,11 @@ class Named:
 def opened(name: str, inputs: Any) -> tuple[Any, sources.Source | None]:
     """Rows, at least one, and the source that they came in or were read from."""
     if isinstance(inputs, str | Path):
+        if not os.path.exists(inputs):
+            raise InputError(
+                f"{name}: there is no file {reprlib.repr(str(inputs))}: check the path, or pass "
+                "texts as a list"
+            )
         inputs = sources.read(inputs)
     found = inputs if isinstance(inputs, sources.Source) else None
     rows = arrays.rows(name, inputs if found is None else found.inputs)
@@ -101,29 +108,32 @@ def _check_index(name: str, inputs: Any, ids: Any) -> None:
         )
 
 
-def like(target: Any, pool: Any) -> Any:
-    """A target with the pool's columns in their order, where both name them, in files or frames."""
-    own, named = _columns(target), _columns(pool)
-    if own and named and len(named) > 1:
-        if isinstance(target, str | Path):
-            return sources.read(target, inputs=named)
-        if own != named and set(own) == set(named):
+def like(name: str, inputs: Any, pool: Any) -> Any:
+    """Inputs with the pool's columns in their order, where both name them, in files or frames."""
+    own = _columns(inputs)
+    named = _columns(pool) if own else None
+    if not own or not named or own == named:
+        return inputs
+    if isinstance(inputs, str | Path):
+        several = len(named) > 1 and all(isinstance(each, str) for each in named)
+        return sources.read(inputs, inputs=named) if several else inputs
+    if isinstance(inputs, sources.Source):
+        if len(named) > 1 and set(own) == set(named):
             raise InputError(
-                f"target has the columns of pool in another order, {', '.join(own)}: read it with "
+                f"{name} has the columns of pool in another order, {', '.join(own)}: read it with "
                 f"inputs={named}"
             )
-    if all(hasattr(each, "iloc") or arrays.is_polars(each) for each in (target, pool)):
-        there, columns = (list(getattr(each, "columns", ())) for each in (target, pool))
-        if columns and there != columns and set(columns) <= set(there):
-            return target[columns]
-    return target
+        return inputs
+    return inputs[named] if set(named) <= set(own) else inputs
 
 
-def _columns(inputs: Any) -> list[str] | None:
+def _columns(inputs: Any) -> list[Any] | None:
     """The columns that are read of a table; None of all else."""
+    if hasattr(inputs, "iloc") or arrays.is_polars(inputs):
+        return list(getattr(inputs, "columns", ()))
     if isinstance(inputs, str | Path):
-        return tables.names(Path(inputs), ())
-    origin = getattr(inputs, "origin", None) if isinstance(inputs, sources.Source) else None
+        return tables.names(Path(inputs), ()) if os.path.exists(inputs) else None
+    origin = inputs.origin if isinstance(inputs, sources.Source) else None
     if origin is None:
         return None
     named = origin.get("inputs")

@@ -64,14 +64,12 @@ async function post(path, body) {
 async function act(work) {
   if (state.busy) return;
   state.busy = true;
-  document.body.classList.add("busy");
   try {
     await work();
   } catch (error) {
     say(`That did not work: ${error.message}.`, true);
   } finally {
     state.busy = false;
-    document.body.classList.remove("busy");
   }
 }
 
@@ -230,18 +228,19 @@ function draw() {
   if (!state.live) return;
   drawLive();
   drawClasses();
-  $("item").hidden = state.grid;
-  $("grid").hidden = !state.grid;
+  const none = !state.queue.length && !state.back;
+  $("item").hidden = state.grid || none;
+  $("grid").hidden = !state.grid || none;
   $("because").hidden = state.grid;
   $("mode").setAttribute("aria-pressed", String(state.grid));
   for (const id of ["back", "later"]) $(id).hidden = state.grid;
   if (state.grid) drawGrid();
   else drawItem();
-  const none = !state.queue.length && !state.back;
   $("note").hidden = !none;
   if (none) {
-    $("note").textContent = state.done
-      ? "Everything is labelled, or in somebody else's hands." : "Choosing what to ask next …";
+    const { skip = 0, unsure = 0 } = state.live.aside;
+    $("note").textContent = !state.done ? "Choosing what to ask next …"
+      : `Everything is labelled, or in somebody else's hands${skip + unsure ? `, but for ${skip} skipped and ${unsure} not sure` : ""}.`;
   }
 }
 
@@ -283,12 +282,14 @@ function drawWhy(item) {
   $("because").hidden = !item || state.grid;
   if (!item) return;
   const about = item.why ?? [];
-  $("reason").textContent = item.held
+  $("reason").textContent = item.unsure && !state.back
+    ? "Somebody was not sure of it, and nothing else is left: it is asked once more."
+    : item.held
     ? "Drawn by chance, to measure the accuracy. The model does not learn from it."
     : about.length
       ? "Its label would tell most about these of the target:"
       : state.live.trained
-        ? "It came by chance, as the model was still learning."
+        ? "It was chosen earlier, or by chance while the model was learning."
         : "There is no model yet: the first items are spread over all there is.";
   if (same("why", about)) return;
   $("why").replaceChildren(...about.map((each) => make("figure", {},
@@ -395,7 +396,8 @@ function drawAccuracy(live) {
     make("p", { className: "big", textContent: percent(accuracy) }),
     make("div", { className: "scale", "aria-hidden": "true" }, range, dot),
     make("p", { textContent: `${percent(low)} to ${percent(high)} (95 % interval), from ${n} label${n > 1 ? "s" : ""} `
-      + "drawn by chance that the model did not learn from." }));
+      + "drawn by chance that the model did not learn from." }),
+    ...(live.error ? [make("p", { className: "failed", textContent: `The last labels are not learned: ${live.error}` })] : []));
 }
 
 function promised(live) {
