@@ -65,15 +65,19 @@ def test_an_image_is_squeezed_to_the_square_and_small_ones_stay(file):
     assert (file(packed(square, "PNG"), size=30) == np.asarray(square).transpose(2, 0, 1)).all()
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "P"])
-def test_every_kind_of_pixel_becomes_colour_and_transparency_is_dropped(file, mode):
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "RGB", "P"])
+def test_every_kind_of_pixel_becomes_colour_over_white(file, mode):
     image = PICTURE.convert(mode)
-    if mode == "RGBA":
+    if mode in ("LA", "RGBA"):
         image.putalpha(Image.linear_gradient("L").resize((40, 30)))
     if mode == "P":
-        image.info["transparency"] = bytes([0, 128, 255])  # straight to RGB Pillow would warn
-    expected = np.asarray(image.convert("RGBA").convert("RGB")).transpose(2, 0, 1)
-    assert (file(packed(image, "PNG")) == expected).all()
+        image.info["transparency"] = bytes(range(256))
+    if mode == "RGB":
+        image.info["transparency"] = image.getpixel((3, 4))  # a colour that is not there
+    *colours, alpha = np.asarray(image.convert("RGBA")).astype(float).transpose(2, 0, 1)
+    assert (alpha.min() < 255) == (mode not in ("1", "L"))
+    expected = 255 + (np.stack(colours) - 255) * alpha / 255
+    assert np.abs(file(packed(image, "PNG")) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("form", ["JPEG", "TIFF"])

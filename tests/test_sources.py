@@ -200,6 +200,59 @@ def test_bad_tables(tmp_path, content, arguments, words):
         sources.read(path, **arguments)
 
 
+_ROWS = ["5.1,3.5,setosa", "4.9,3.0,setosa", "6.4,3.2,other"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        _ROWS,
+        ["0.3,-1.2,0.5,7", "1,2,3,4"],
+        ["3,1,2", "4,,6"],
+        ['"1,5",2', '"2,5",3'],
+        ["great,5", "dull,1", "great,4"],
+    ],
+)
+def test_rows_are_no_names(tmp_path, lines):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines))
+    for read in (sources.read, lambda path: tables.names(path, {None})):
+        with pytest.raises(InputError, match="begin with the names of its columns, got "):
+            read(path)
+    name = lines[0].rpartition(",")[2]  # whoever calls it so knows it for a name
+    assert len(sources.read(path, inputs=name)) == len(sources.read(path, ids=name, inputs=name))
+    assert tables.names(path, {name})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "0",
+        "0,1,2",
+        "2019,2020,2021",
+        "id,3,1,2",
+        "5.1,b",
+        "3,1,2,text",
+        "spam,ham",
+        "1,0,yes",
+        ",2,1",
+    ],
+)
+def test_names_may_be_numbers(tmp_path, names):
+    path = tmp_path / "table.csv"
+    row = ",".join("spam" if name in ("text", "spam") else "4" for name in names.split(","))
+    path.write_text(f"{names}\n{row}\n{row}\n")
+    assert tables.names(path, ())
+
+
+@pytest.mark.parametrize("names", ["850.5,852.1,860", "4000,3000,400", "1,10,11,2", "0.5", "3,4.5"])
+def test_numbers_in_order_may_be_names(tmp_path, names):
+    path = tmp_path / "table.csv"
+    path.write_text(f"{names}\n{names.replace('0', '1')}\n")
+    with pytest.warns(UserWarning, match="got .* as in the rows below: add such a line, if these"):
+        assert len(sources.read(path)) == 1
+
+
 @pytest.mark.parametrize("separator", ";\t|")
 def test_other_separators_than_commas(tmp_path, separator):
     path, text = tmp_path / "table.csv", '"a, b; \t| c"'

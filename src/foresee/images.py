@@ -56,7 +56,7 @@ def read(
 
     Returns:
         Pixels, uint8 [channels height width]. The first frame counts; the camera's orientation
-        (EXIF) is applied; transparency is dropped; of 16 bits the upper 8 are kept.
+        (EXIF) is applied; what is transparent lies over white; of 16 bits the upper 8 are kept.
 
     Raises:
         InputError: it is no such file, too large, damaged or cut; the message names it.
@@ -100,6 +100,7 @@ def _colour(image: Image.Image) -> Image.Image:
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ValueError("its pixels are numbers of 32 bits, and nothing tells which is white")
-    elif image.mode == "P":
-        image = image.convert("RGBA")  # straight to RGB Pillow warns of transparent colours
+    elif image.mode in ("P", "LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")

@@ -32,7 +32,7 @@ _COLUMN = re.compile(r" *(\d+):(.+)")
 
 @dataclass(frozen=True)
 class Part:
-    """One file: the shape and the kind of what it holds, the names of its classes, its pieces.
+    """One file: shape and kind of what it holds, the classes and draws that it names, its pieces.
 
     ``pieces(rows)`` gives all of it, at most so many rows at a time.
     """
@@ -41,6 +41,7 @@ class Part:
     dtype: np.dtype[Any]
     pieces: Callable[[int], Iterator[NDArray[Any]]]
     classes: tuple[str, ...] | None = None
+    draws: tuple[int, ...] | None = None
     mapped: Any = None
 
 
@@ -73,7 +74,8 @@ class Places(NamedTuple):
             return -1
         which = self.files.index(file) if file else 0
         position = int(self.starts[which]) + int(row)
-        return position if position < self.starts[which + 1] else -1
+        is_row = position < self.starts[which + 1] and self.place(position) == place  # not 007
+        return position if is_row else -1
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Predictions:
         shape: of all rows together.
         dtype: that holds the numbers of all files.
         classes: their names, where files tell them.
+        draws: their numbers, likewise.
 
     >>> np.save("a.npy", np.full((3, 2, 2), 0.5))
     >>> pool = read("--pool", "a*.npy")
@@ -100,6 +103,7 @@ class Predictions:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     classes: tuple[str, ...] | None
+    draws: tuple[int, ...] | None = None
     _only: Part | None = None
 
     def __len__(self) -> int:
@@ -189,7 +193,8 @@ def read(argument: str, source: str) -> Predictions:
         dtype = np.result_type(dtype, part.dtype)
     shape = (sum(sizes), *first.shape[1:]) if first.shape else ()
     only = first if len(files) == 1 else None
-    return Predictions(argument, tuple(files), tuple(sizes), shape, dtype, first.classes, only)
+    about = argument, tuple(files), tuple(sizes), shape, dtype
+    return Predictions(*about, first.classes, first.draws, only)
 
 
 def expand(argument: str, source: str) -> list[str]:
@@ -261,13 +266,24 @@ def check_file(argument: str, path: Path) -> None:
     raise InputError(f"{argument}: there is no file {path}: check the path")
 
 
+def told_draws(draws: Sequence[int]) -> str:
+    """Numbers of draws in words, of many the first and the last.
+
+    >>> told_draws((0, 1)), told_draws((0, 2, 3, 9))
+    ('0, 1', '0, 2, …, 9')
+    """
+    some = [*draws[:2], "…", draws[-1]] if len(draws) > 3 else draws
+    return ", ".join(map(str, some))
+
+
 def _form(part: Part) -> tuple[Any, ...]:
-    return part.shape[1:], part.classes, part.dtype.kind
+    return part.shape[1:], part.classes, part.draws, part.dtype.kind
 
 
 def _told(part: Part) -> str:
     classes = f" of {', '.join(part.classes)}" if part.classes else ""
-    return f"{part.dtype} {list(part.shape)}{classes}"
+    draws = f", draws {told_draws(part.draws)}" if part.draws else ""
+    return f"{part.dtype} {list(part.shape)}{classes}{draws}"
 
 
 def _open(argument: str, source: str) -> Part:
@@ -319,8 +335,8 @@ def _pt(argument: str, path: Path, name: str | None) -> Part:
 
     content = load(path, map_location="cpu", mmap=True, weights_only=True)
     if not isinstance(content, Tensor):
-        tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)}
-        content = tensors[_chosen(argument, path, "tensor", name, [str(k) for k in tensors])]
+        tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
+        content = tensors[_chosen(argument, path, "tensor", name, list(tensors))]
     return _array_part(content.detach(), mapped=True)
 
 
@@ -340,7 +356,7 @@ def _chosen(argument: str, path: Path, kind: str, name: str | None, held: Sequen
 def _csv(argument: str, path: Path, name: str | None) -> Part:
     with tables.csv_rows(path) as table:
         header: list[str] = next(table, [])
-        columns, classes = _columns(argument, path, header)
+        columns, classes, draws = _columns(argument, path, header)
         n = sum(1 for row in table if row)
 
     def pieces(rows: int) -> Iterator[NDArray[Any]]:
@@ -351,15 +367,11 @@ def _csv(argument: str, path: Path, name: str | None) -> Part:
                 values = [_floats(argument, path, line, row, header) for line, row in block]
                 yield np.array(values)[:, columns].reshape(len(block), *columns.shape)
 
-    return Part((n, *columns.shape), np.dtype(np.float64), pieces, classes)
+    return Part((n, *columns.shape), np.dtype(np.float64), pieces, classes, draws)
 
 
 def _floats(argument: str, path: Path, line: int, row: list[str], header: list[str]) -> Any:
-    if len(row) != len(header):
-        raise InputError(
-            f"{argument}: {path}, line {line} has {len(row)} fields, and the first line has "
-            f"{len(header)}: give every line as many"
-        )
+    _check_fields(argument, path, line, row, header)
     values = []
     for field, column in zip(row, header, strict=True):
         try:
@@ -371,10 +383,20 @@ def _floats(argument: str, path: Path, line: int, row: list[str], header: list[s
     return values
 
 
+def _check_fields(
+    argument: str, path: Path, line: int, row: Sequence[str], header: Sequence[str]
+) -> None:
+    if len(row) != len(header):
+        raise InputError(
+            f"{argument}: {path}, line {line} has {len(row)} fields, and the first line has "
+            f"{len(header)}: give every line as many"
+        )
+
+
 def _columns(
     argument: str, path: Path, header: Sequence[str]
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Where the columns ``draw:class`` are [t c], or [c] for one draw, and the classes' names."""
+) -> tuple[NDArray[np.int64], tuple[str, ...], tuple[int, ...]]:
+    """Where the columns ``draw:class`` are [t c], or [c] for one draw; the classes, the draws."""
     found = [_COLUMN.fullmatch(column) for column in header]
     where = {(int(m[1]), m[2]): place for place, m in enumerate(found) if m}
     classes = tuple(dict.fromkeys(name for _, name in where))
@@ -386,7 +408,7 @@ def _columns(
             f"{', '.join(header[:6]) or 'an empty file'}{', …' if len(header) > 6 else ''}"
         )
     places = np.array([[where[draw, name] for name in classes] for draw in draws])
-    return (places if len(draws) > 1 else places[0]), classes
+    return (places if len(draws) > 1 else places[0]), classes, tuple(draws)
 
 
 def _parquet_file(argument: str, path: Path) -> Any:
@@ -404,7 +426,7 @@ def _parquet(argument: str, path: Path, name: str | None) -> Part:
     header, n = file.schema_arrow.names, file.metadata.num_rows
     fields = [f.name for f in file.schema_arrow if holds_rows(f)]
     if name is None and not fields:
-        places, classes = _columns(argument, path, header)
+        places, classes, draws = _columns(argument, path, header)
         wanted = [header[place] for place in places.flat]
 
         def pieces(rows: int) -> Iterator[NDArray[Any]]:
@@ -413,7 +435,7 @@ def _parquet(argument: str, path: Path, name: str | None) -> Part:
                 yield np.stack(values, 1).reshape(len(batch), *places.shape)
 
         first = next(pieces(1), np.empty(0))
-        return Part((n, *places.shape), first.dtype, pieces, classes)
+        return Part((n, *places.shape), first.dtype, pieces, classes, draws)
     column = _chosen(argument, path, "column of lists", name, fields)
 
     def nested(rows: int) -> Iterator[NDArray[Any]]:
@@ -533,6 +555,7 @@ def _csv_names(argument: str, path: Path, column: str) -> Iterator[str]:
         place = header.index(column)
         for row in table:
             if row:
+                _check_fields(argument, path, table.line_num, row, header)
                 yield row[place]
 
 

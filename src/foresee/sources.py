@@ -121,7 +121,7 @@ def _table(
                 f"{path}: {what} must be one for each row, got {named!r} {shape}: name another"
                 f"{f', or write the {how}' if what == 'labels' else ''}"
             )
-    answer, name = (None if key is None else _values(found[key]) for key in (labels, ids))
+    answer, name = (None if key is None else tables.plain(found[key]) for key in (labels, ids))
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
         if values is not None and len(values) != n:
@@ -134,10 +134,6 @@ def _table(
         twice = next(each for each in names if each in seen or seen.add(each))  # type: ignore[func-returns-value]
         raise InputError(f"{path}: the id {twice!r} is there twice: give each row its own")
     return Source(rows, names, answer)
-
-
-def _values(column: Any) -> list[Any]:
-    return list(column.tolist() if isinstance(column, np.ndarray) else column)
 
 
 def folder(

@@ -133,6 +133,11 @@ def check(pool: Predictions, target: Predictions | None, score: str, k: int) -> 
                 f"pool has the classes {', '.join(pool.classes or ())} and target has "
                 f"{', '.join(target.classes or ())}: write the columns of both in the same order"
             )
+        if None not in (pool.draws, target.draws) and pool.draws != target.draws:
+            pools, targets = map(predictions.told_draws, (pool.draws or (), target.draws or ()))
+            raise InputError(
+                f"pool has the draws {pools} and target has {targets}: write the same draws to both"
+            )
 
 
 class Scored(NamedTuple):

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import shutil
+import warnings
 import zipfile
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,6 +98,8 @@ def read(
             f"{path} must be a folder of images, or a .csv, .parquet, .npz or .npy file: convert it"
         )
     table = reader(path, wanted, set(answers))
+    if not wanted and not answers:
+        check_names(path)
     inputs = [name for name in table.used if (name in wanted if wanted else name not in answers)]
     if table.size <= LOADED or set(inputs) <= set(answers):  # which are loaded anyway
         found = table.columns()
@@ -135,7 +138,54 @@ def names(path: Path, answers: Container[str | None]) -> list[str] | None:
     reader = _READERS.get(path.suffix.lower())
     if reader is None or not path.is_file():
         return None
-    return [name for name in reader(path, None, set()).used if name not in answers]
+    used = reader(path, None, set()).used
+    found = [name for name in used if name not in answers]
+    if len(found) == len(used):
+        check_names(path)
+    return found
+
+
+def check_names(path: Path) -> None:
+    """Refuse a .csv file without names, whose first line is a row like those below it.
+
+    It is one where each of its values is a number above numbers, or a text that its column has
+    again. Numbers alone are names that count on (0, 1, 2 or 2019, 2020); where they are in another
+    order that names may have, such as that of wavelengths, this warns.
+
+    >>> Path("iris.csv").write_text("5.1,3.5,setosa\\n4.9,3.0,setosa\\n") > 0
+    True
+    >>> check_names(Path("iris.csv"))
+    Traceback (most recent call last):
+    ...
+    foresee.errors.InputError: iris.csv must begin with the names of its columns, got 5.1, 3.5, ...
+    """
+    if path.suffix.lower() != ".csv":
+        return
+    rows = _Csv(path, None, set()).rows()
+    names, some = next(rows), next(_blocks(rows), [])
+    like = map(_is_like, names, zip(*some, strict=True))
+    if not some or all(map(_is_text, names)) or not all(like):
+        return
+    told = (
+        f"{path} must begin with the names of its columns, got {', '.join(names[:6])}"
+        f"{', …' if len(names) > 6 else ''}, as in the rows below"
+    )
+    values = _numbers(names)
+    in_order = isinstance(values, np.ndarray) and any(
+        list(each) in (sorted(each), sorted(each, reverse=True)) for each in (values, names)
+    )
+    if not in_order:
+        raise InputError(f"{told}: add such a line, or name the columns to read if these are names")
+    if values[0] % 1 or (np.diff(values) != 1).any():
+        warnings.warn(f"{told}: add such a line, if these are no names", stacklevel=3)
+
+
+def _is_like(name: str, column: Sequence[str]) -> bool:
+    return name in column if _is_text(name) else not are_texts(column)
+
+
+def _is_text(name: str) -> bool:
+    return not name or are_texts([name])
 
 
 def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
@@ -216,7 +266,7 @@ class _Csv:
 
     def __init__(self, path: Path, wanted: Sequence[str] | None, answers: set[str]) -> None:
         self.path, self._answers, self.size = path, answers, path.stat().st_size
-        header = next(self._rows(), [])
+        header = next(self.rows(), [])
         # As pandas writes the index of a frame.
         index = [name for name in header[:1] if not name]
         self._header, self.used = header, _used(path, wanted, answers, header, index)
@@ -238,13 +288,13 @@ class _Csv:
             yield {n: np.array(v, np.float64) if n in numeric else v for n, v in block.items()}
 
     def _texts(self) -> Iterator[dict[str, list[str]]]:
-        places, rows = [self._header.index(name) for name in self.used], self._rows()
+        places, rows = [self._header.index(name) for name in self.used], self.rows()
         next(rows)
         for some in _blocks(rows):
             columns = list(zip(*some, strict=True))
             yield {self._header[place]: list(columns[place]) for place in places}
 
-    def _rows(self) -> Iterator[list[str]]:
+    def rows(self) -> Iterator[list[str]]:
         """The header and all rows, each of as many fields."""
         fields = named = blank = 0
         try:
@@ -401,7 +451,7 @@ def _unpacked(
     if answers:
         for block in type(table)(table.path, answers, set(answers)).blocks():
             for name in answers:
-                found[name] += _plain(block[name])
+                found[name] += plain(block[name])
     mapped = kept.open_array(file)
     return Texts(mapped) if mapped.dtype == _BYTE else mapped, found
 
@@ -457,7 +507,8 @@ def _stamp(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _plain(column: Any) -> list[Any]:
+def plain(column: Any) -> list[Any]:
+    """The values of a column as Python has them."""
     return list(column.tolist() if isinstance(column, np.ndarray) else column)
 
 

@@ -61,6 +61,15 @@ def test_from_data_to_trials_in_two_commands(folder):
     ]
 
 
+def test_a_row_is_not_taken_for_names(folder):
+    rows = ["5.1,3.5,a", "4.9,3.0,a", "6.4,3.2,b", "6.5,3.1,b"] * 10
+    Path("rows.csv").write_text("\n".join(rows))
+    assert_refused(invoke("init", "rows.toml", "--data", "rows.csv"), "got 5.1, 3.5, a, as in the")
+    Path("rows.csv").write_text("\n".join(["0,1,2", *rows]))
+    done = invoke("init", "rows.toml", "--data", "rows.csv", "--labels", 2)
+    assert done.stdout.startswith("40 rows of numbers, 2 classes: a (20), b (20).")
+
+
 def test_the_file_may_lie_elsewhere(folder):
     Path("a sub").mkdir()
     made = invoke("init", "a sub/toy.toml", "--data", "toy.npz")

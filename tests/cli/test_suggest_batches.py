@@ -296,6 +296,12 @@ NAMES = {
     "none": ("ids.txt", "", ["--ids: ids.txt has 0 names"]),
     "no such file": ("no.txt", None, ["--ids: there is no file no.txt"]),
     "no column": ("ids.csv", "a,b\n1,2\n", ["no column 'id' but a, b", "ids.csv:a"]),
+    "a comma in a name": (
+        "ids.csv",
+        "file,id\n" + "a,b.png,7\n" * N,
+        ["--ids: ids.csv, line 2 has 3 fields, and the first line has 2"],
+    ),
+    "a name left out": ("ids.csv", "file,id\na.png\n", ["ids.csv, line 2 has 1 fields"]),
     "twice": ("ids.txt", "a\n" * N, ["'a' is the name of row 0 and of row"]),
     "suffix": ("ids.json", "[]", ["must be a .txt, .csv, .npy, .parquet file"]),
 }
@@ -314,6 +320,7 @@ def test_bad_names_are_refused(folder, case):
     [
         ("60\n", ["1 of 1 are not in the pool: 60", "such as 0"]),
         ("cat\n", ["1 of 1 are not in the pool: cat"]),
+        ("007\n", ["1 of 1 are not in the pool: 007"]),
         ("-1\n", ["1 of 1 are not in the pool: -1"]),
         ("\n".join(map(str, range(58))), ["k = 5 is more than the 2 points of the pool that are"]),
     ],
@@ -344,7 +351,7 @@ def to_table(path, values, classes="xyz", more=()):
             table.writerow([*(column[i] for _, column in more), *cells])
 
 
-@pytest.mark.parametrize("kind", ["npz", "pt", "pt:pool", "csv", "csv;", "csv, "])
+@pytest.mark.parametrize("kind", ["npz", "pt", "pt:pool", "pt:7", "csv", "csv;", "csv, "])
 def test_the_same_picks_from_any_kind_of_file(folder, kind):
     pool = draws(0, N)
     file = f"p.{kind}"
@@ -352,6 +359,8 @@ def test_the_same_picks_from_any_kind_of_file(folder, kind):
         np.savez(file, pool)
     elif kind == "pt":
         torch.save(torch.from_numpy(pool), file)
+    elif kind == "pt:7":
+        torch.save({7: torch.from_numpy(pool), 8: torch.zeros(3)}, "p.pt")
     elif kind == "pt:pool":
         torch.save({"pool": torch.from_numpy(pool), "other": torch.zeros(3)}, "p.pt")
     else:
@@ -396,6 +405,21 @@ def test_classes_of_tables_must_agree(folder):
     to_table("v.csv", draws(1, M), "yxz")
     refused = run(pool="p.csv", target="v.csv")
     assert_refused(refused, "pool has the classes x, y, z and target has y, x, z")
+
+
+def test_draws_of_tables_must_agree(folder):
+    to_table("p.csv", draws(0, N))
+    to_table("v.csv", draws(1, M))
+    text = Path("v.csv").read_text()
+    for d in reversed(range(T)):  # counted from 1
+        text = text.replace(f"{d}:", f"{d + 1}:")
+    Path("v.csv").write_text(text)
+    refused = run(pool="p.csv", target="v.csv")
+    assert_refused(refused, f"pool has the draws 0, 1, …, {T - 1} and target has 1, 2, …, {T}:")
+    Path("p-2.csv").write_text(text)
+    assert_refused(
+        run(pool="p*.csv"), "must have the same draws", f"x, y, z, draws 1, 2, …, {T} and"
+    )
 
 
 TABLES = {

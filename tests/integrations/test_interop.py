@@ -13,7 +13,7 @@ import pytest
 import skactiveml.pool
 import small_text
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix
 from skactiveml.base import SingleAnnotatorPoolQueryStrategy
 from skactiveml.classifier import SklearnClassifier
 from sklearn.base import clone
@@ -357,6 +357,8 @@ def test_a_query_function_of_modal():
     positions, rows = query(fitted, X[KNOWN:], 5)
     assert positions.tolist() == direct.tolist()
     np.testing.assert_array_equal(rows, X[KNOWN:][positions])
+    positions, rows = query(fitted, coo_matrix(X[KNOWN:]), 5)  # which has no rows to read
+    np.testing.assert_array_equal(rows.toarray(), X[KNOWN:][positions])
 
     learner = modAL.models.ActiveLearner(forest(), query, X[:KNOWN], LABELS[:KNOWN])
     for n in (1, 2, 5):  # two positions are not taken for positions and metrics
@@ -484,6 +486,8 @@ def test_posteriors_of_models():
     assert posterior_of(Forest(fitted)) == Forest(fitted)
     with pytest.raises(InputError, match="no draws"):
         posterior_of(GaussianNB().fit(X[:KNOWN], LABELS[:KNOWN])).predict(X)
+    with pytest.raises(InputError, match="GaussianNB has no classes_: call fit first"):
+        posterior_of([GaussianNB(), forest()])
 
 
 def test_what_stands_beside_a_model_is_not_taken_for_it():

@@ -218,6 +218,7 @@ WRONG = {
     "no path": ('"toy.npz"', '"no.npz"', 4, "there is nothing at no.npz"),
     "a kind": ('"toy.npz"', '"toy.toml"', 4, "must be a folder of images or a .npz"),
     "a column": ('["x"]', '["z"]', 4, "has no column 'z' but x, y, site"),
+    "an answer": ('["x"]', '["x", "y"]', 5, "data.inputs has 'y', the labels, which no model"),
     "labels": ('labels = "y"\n', "", 3, "data.labels, the column or array of labels, is missing"),
     "a domain": ('["north"]', '["east"]', 8, "data.source has 'east', but there are north, south"),
     "a class": ('["0", "2"]', '["0", "7"]', 9, "data.target_classes has '7', but there are 0, 1"),
@@ -292,6 +293,13 @@ def test_a_large_table_is_unpacked_where_it_is_said(folder, monkeypatch):
     assert (data.inputs.tolist(), data.domains.tolist()) == ([[1], [2]], ["north", "south"])
     assert not Path(sources.CACHE).exists()
     assert len(list(Path("there").glob("*.npy"))) == 1
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_domains_are_one_for_each_row(folder, n):
+    np.savez("d.npz", x=np.eye(3), y=[0, 1, 0], site=["north"] * n)
+    with pytest.raises(InputError, match=rf"d\.npz holds 3 rows of inputs and {n} domains"):
+        own.read("d", Own("npz", "", ("x",), "y", "site"), 0, Path("d.npz"))
 
 
 def test_numbers_that_are_none_are_refused(folder):
@@ -524,6 +532,18 @@ def test_numbers_for_networks_are_standardised_over_all_rows(folder):
     assert len(round_.picks) == 5
 
 
+def test_large_numbers_of_many_rows_are_standardised_too(folder):
+    """Sums in float32 were off by 44 deviations in the first column."""
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.normal(1e6, 10, 100_000), rng.normal(2020, 3, 100_000), np.full(100_000, 0.1)]
+    data = own.Data("t", x.astype(np.float32), np.arange(len(x)) % 2, ("a", "b"))
+    sizes = (100, 100, 99_700, 5, 100, 1, 5, 20, 5)
+    mine = Experiment("t", False, 0, 2, *sizes, "mlp", own=Own("npz", ""))
+    pool = own.task(data, own.split(data, mine, 0), mine).pool.numpy().astype(np.float64)
+    np.testing.assert_allclose(pool.mean(0), 0, atol=2e-2)
+    np.testing.assert_allclose(pool.std(0), [1, 1, 0], atol=1e-2)
+
+
 def _random(experiment, data):
     sampler = own.sampler(
         replace(experiment, recipe=replace(experiment.recipe, iterations=5)),
@@ -543,6 +563,18 @@ def test_a_look_at_an_archive(folder):
     found = read()
     assert found.experiments[0].own.inputs == ("x",)
     assert found.experiments[0].own.labels == "y"
+
+
+def test_what_a_model_cannot_read_of_numbers_is_left_out(folder):
+    rows = "".join(f"{i / 2},{'nan' if i == 7 else i},{i % 2}\n" for i in range(60))
+    Path("t.csv").write_text("a,b,y\n" + rows)
+    text = look.describe(Path("t.csv"), Path("."))
+    assert 'inputs = ["a"]' in text
+    assert '# Left out: "b" (nan in row 7).' in text
+    np.savez("t.npz", x=np.ones((60, 2)), y=np.arange(60) % 2, version=3, score=np.inf)
+    text = look.describe(Path("t.npz"), Path("."))
+    assert 'inputs = ["x"]' in text
+    assert '# Left out: "version", "score".' in text
 
 
 def test_a_guess_that_is_not_clear_is_refused(folder):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.integrate import simpson
 from scipy.stats import ttest_rel
 
 from foresee.lab.report import published
@@ -59,6 +60,17 @@ def test_area_of_a_cubic_is_exact():
 
 def test_area_of_a_flat_curve_is_its_height():
     assert area_under_curve([200, 280, 360, 440], [0.9] * 4) == pytest.approx(0.9)
+
+
+def test_a_curve_that_ends_in_a_shorter_step_is_as_high_as_its_parts():
+    """Where the pool ran out; Simpson's rule for uneven steps gives 0.59 for the first of these."""
+    mean = (90 * (0.65 + 0.775) + 10 * (0.775 + 0.9)) / 2 / 100
+    assert area_under_curve([10, 100, 110], [0.65, 0.775, 0.9]) == pytest.approx(mean)
+    n, curve = [10, 100, 190, 200], [0.5, 0.7, 0.8, 0.9]
+    assert area_under_curve(n, curve) == pytest.approx((180 * 4.1 / 6 + 10 * 0.85) / 190)
+    assert area_under_curve([10, 100], [0.5, 0.7]) == pytest.approx(0.6)
+    n, curve = [10, 30, 40, 50], [0.5, 0.8, 0.9, 0.92]  # a round is left out, and no pool ran out
+    assert area_under_curve(n, curve) == pytest.approx(simpson(curve, x=n) / 40)
 
 
 def test_the_published_figures_are_the_papers():

@@ -41,7 +41,7 @@ def to_modal(
         view = View(posterior_of(classifier), labelled, labels, X_pool, target)
         rng = seeding.generator(seed, len(labels), "query")
         picks = strategy(view, n_instances, rng)
-        return picks, arrays.take(X_pool, picks)
+        return picks, view.pool[picks]
 
     return query
 

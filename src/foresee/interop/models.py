@@ -33,7 +33,7 @@ def posterior_of(model: Any) -> Posterior:
         return Forest(model)
     many = getattr(model, "learner_list", model)  # a committee of modAL
     if isinstance(many, list | tuple):
-        return members([one if hasattr(one, "classes_") else one.estimator for one in many])
+        return members(m if hasattr(m, "classes_") else getattr(m, "estimator", m) for m in many)
     for home, inner in (("skactiveml", "estimator_"), ("modAL", "estimator")):
         # Elsewhere these are what was fitted beside it, such as a forest without its calibration.
         if any(kind.__module__.startswith(f"{home}.") for kind in type(model).__mro__):

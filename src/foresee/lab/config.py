@@ -321,6 +321,12 @@ def _kind(lines: Lines, data: DataSection, place: Path) -> str:
         lines.refuse("data.size, the side of the images, is missing: add size = 32", "data")
     if kind != "folder" and not data.labels:
         lines.refuse("data.labels, the column or array of labels, is missing: add it", "data")
+    if data.labels and data.labels in data.inputs:
+        lines.refuse(
+            f"data.inputs has {data.labels!r}, the labels, which no model may read: leave it out",
+            "data",
+            "inputs",
+        )
     for key in ("inputs", "labels") if kind == "folder" else ("size",):
         if getattr(data, key):
             whose = "a table" if kind == "folder" else "a folder of images"

@@ -132,6 +132,7 @@ def _folder(path: Path) -> _Found:
 def _file(path: Path, labels: str | None) -> _Found:
     columns = tables.columns(path)
     if labels is None:
+        tables.check_names(path)
         labels = _guess(path, columns)
     elif labels not in columns:
         there = ", ".join(columns)
@@ -143,7 +144,8 @@ def _file(path: Path, labels: str | None) -> _Found:
     texts = [name for name in others if not _is_array(columns[name])]
     texts = [name for name in texts if tables.are_texts(columns[name])]
     numbers = [name for name in others if _is_array(columns[name])]
-    numbers = [name for name in numbers if len(columns[name]) == len(values)]
+    numbers = [name for name in numbers if columns[name].shape[:1] == (len(values),)]
+    numbers = [name for name in numbers if not _gap(columns[name])]
     numbers = [name for name in numbers if not _counts_rows(columns[name])] or numbers
     if path.suffix.lower() == ".npz" and numbers:
         numbers = [max(numbers, key=lambda name: np.asarray(columns[name]).ndim)]
@@ -170,8 +172,16 @@ def _is_array(column: Any) -> bool:
 
 def _left(name: str, column: Any) -> str:
     """The name of a column that no model reads, and of one of numbers but for some the first."""
-    gap = "" if _is_array(column) or tables.are_texts(column) else tables.stray(column)
+    gap = _gap(column)
     return f"{_quoted(name)} ({gap})" if gap else _quoted(name)
+
+
+def _gap(column: Any) -> str:
+    """The first value of a column of numbers that is none, and its row; "" where there is none."""
+    if not _is_array(column):
+        return "" if tables.are_texts(column) else tables.stray(column)
+    rows = np.argwhere(~np.isfinite(column))
+    return f"{column[tuple(rows[0])]} in row {rows[0][0]}" if len(rows) and column.ndim else ""
 
 
 def _are_amounts(labels: Iterable[str]) -> bool:

@@ -29,6 +29,7 @@ from foresee.types import Array, Inputs, Posterior, Sampler, Task, more_draws
 
 BUILT_IN = ("forest", "logistic", "tfidf")
 _CHUNK = 64 << 20  # bytes that are hashed at once
+_DRIFT = 1e-3  # standard deviations by which a mean in float32 may be off
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +113,17 @@ def read(
     else:
         found = sources.read(path, inputs=own.inputs or None, labels=own.labels, cache=cache)
         labels = found.labels
-        domains = _column(path, own.domain) if own.domain else None
+        domains = _domains(path, own.domain, len(found)) if own.domain else None
     classes, positions = _encoded(path, labels)
     return Data(name.lower(), _inputs(path, found.inputs), positions, classes, domains)
 
 
-def _column(path: Path, name: str) -> NDArray[Any]:
+def _domains(path: Path, name: str, n: int) -> NDArray[Any]:
     found = sources.read(path, inputs=name, labels=name).labels or []
+    if len(found) != n:
+        raise InputError(
+            f"{path} holds {n} rows of inputs and {len(found)} domains: one for each row is needed"
+        )
     check_known(path, found, "domain")
     return np.array([str(value) for value in found])
 
@@ -266,8 +271,13 @@ def _is_network(experiment: Experiment) -> bool:
 def _moments(data: Data) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     if data.kind == "images":
         return np.zeros(1, np.float32), np.ones(1, np.float32)
-    std = data.inputs.std(0)
-    return data.inputs.mean(0), np.where(std > 0, std, np.float32(1))
+    mean, std = data.inputs.mean(0), data.inputs.std(0)
+    exact = data.inputs.mean(0, dtype=np.float64)
+    drifted = np.abs(mean - exact) > _DRIFT * std  # as sums of many or large float32 do
+    if drifted.any():
+        mean[drifted] = exact[drifted]
+        std[drifted] = data.inputs[:, drifted].std(0, dtype=np.float64)
+    return mean, np.where(std > 0, std, np.float32(1))
 
 
 @dataclass(frozen=True)

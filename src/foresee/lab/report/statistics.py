@@ -17,6 +17,9 @@ SIGNIFICANT = 0.05
 def area_under_curve(n_labelled: Sequence[int], accuracy: Sequence[float]) -> float:
     """Mean height of a learning curve: composite Simpson's rule, divided by the labels bought.
 
+    Where a pool ran out, the last step is shorter and is added as a trapezoid: a parabola through
+    steps of two lengths can leave the curve by far.
+
     Args:
         n_labelled: labelled-set sizes [k], ascending, at least two.
         accuracy: what was measured at each of them [k].
@@ -29,7 +32,13 @@ def area_under_curve(n_labelled: Sequence[int], accuracy: Sequence[float]) -> fl
     """
     from scipy.integrate import simpson
 
-    return float(simpson(accuracy, x=n_labelled)) / (n_labelled[-1] - n_labelled[0])
+    *steps, last = np.diff(n_labelled)
+    ran_out = last < min(steps, default=0)
+    even = len(n_labelled) - int(ran_out)
+    area = float(simpson(accuracy[:even], x=n_labelled[:even]))
+    if ran_out:
+        area += last * (accuracy[-1] + accuracy[-2]) / 2
+    return area / (n_labelled[-1] - n_labelled[0])
 
 
 class Auc(NamedTuple):
