@@ -322,6 +322,24 @@ def test_lazy_picks_are_those_of_a_plain_greedy(monkeypatch, block, steps, aleat
 
 
 @accounts
+def test_where_eigenvalues_do_not_converge_picks_are_the_same(monkeypatch, aleatoric):
+    pool, val = pair(n=300, m=20, t=3, c=10, spread=8.0)
+    labels = labels_of(pool, val, 0.05, aleatoric=aleatoric)
+    expected = plain(labels, 60).picks.tolist()
+    for name in ("FEW", "_SURVEYS"):
+        monkeypatch.setattr(greedy, name, 0)
+    failures = []
+
+    def fails(matrix):
+        failures.append(matrix)
+        raise torch.linalg.LinAlgError("failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "eigvalsh", fails)
+    assert greedy._select(labels, 60).tolist() == expected
+    assert failures
+
+
+@accounts
 @pytest.mark.parametrize(("ahead", "around"), [(1, 9), (7, 9), (64, 1)])
 @pytest.mark.parametrize("cached", [0, 1 << 20])
 def test_followed_pick_by_pick_they_are_the_same(monkeypatch, ahead, around, cached, aleatoric):

@@ -265,7 +265,12 @@ class Labels:
     ) -> Float[Tensor, "n"]:
         """Bounds of the scores between two surveys, during these changes."""
         K = torch.cat([change.K for change in changes], 1)  # W₀ − W₁ = K Kᵀ
-        largest = float(torch.linalg.eigvalsh(K.T @ self._S @ K)[-1].clamp_min(0))  # λ
+        KSK = K.T @ self._S @ K
+        try:
+            largest = float(torch.linalg.eigvalsh(KSK)[-1].clamp_min(0))  # λ
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            # Draws that are fewer than directions leave many equal to zero, at which it may fail.
+            largest = float(torch.linalg.matrix_norm(KSK))  # no less
         shared = _trace(after.R, before.M - after.M).clamp_min_(0)  # [n]
         return (after.least().sqrt() + (largest * shared).sqrt()) ** 2 * _MARGIN
 
