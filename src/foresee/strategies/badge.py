@@ -91,7 +91,7 @@ class RelevantBadge:
         val = target_draws(view, self.targets, rng)
         chunks = pool_draws(view, order, val)
         mell, bald = tiled.log_loss_reduction, tiled.parameter_information
-        share = torch.cat([_relevant_share(mell(p, val), bald(p)) for p in chunks])
+        share = torch.cat([_relevant_share(mell(p.to(val), val), bald(p)) for p in chunks])
         probs, embeddings = last_layer(view.posterior, arrays.Rows(view.pool, order))
         scale = share.to(embeddings) ** (self.power / 2)
         with tiled.full_precision():

@@ -82,12 +82,12 @@ class BatchMell:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         pools = pool_draws(view, order, val)
-        scores = torch.cat([tiled.log_loss_reduction(pool, val) for pool in pools])
+        scores = torch.cat([tiled.log_loss_reduction(pool.to(val), val) for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
         best = order[scores.sort(descending=True, stable=True).indices[:keep].cpu().numpy()]
         name = "posterior.predict(pool)"
         short = predicted(name, view.posterior.predict, view.pool[best], len(best))
-        pool = checked_draws(name, short)
+        pool = checked_draws(name, short).to(val)
 
         def gain(beliefs: Beliefs) -> Tensor:
             return target_information(pool, val, beliefs)

@@ -88,7 +88,7 @@ class TopMell:
         for points in pool_draws(view, order, val, self.chunk):
             floor = scores[-1] if len(scores) == size else 0.0
             with tiled.full_precision():
-                best = _top(points, targets, min(size, len(points)), floor)
+                best = _top(points.to(val), targets, min(size, len(points)), floor)
             picks = np.append(picks, start + best.picks)
             scores = np.append(scores, best.scores)
             # Stable: of equals the first wins, and the order is random.
