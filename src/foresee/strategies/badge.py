@@ -98,9 +98,9 @@ class RelevantBadge:
             return order[kmeanspp(_Gradients(probs, embeddings, scale), size, rng)]
 
 
-def _relevant_share(relevant: Float[Tensor, "n"], told: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def _relevant_share(mell: Float[Tensor, "n"], bald: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
     """MELL/BALD, from 0 to 1 whatever the rounding; 0 where the label tells nothing."""
-    return torch.where(told > 0, relevant / told, 0).clamp(0, 1)
+    return torch.where(bald > 0, mell / bald, 0).clamp(0, 1)
 
 
 def last_layer(
