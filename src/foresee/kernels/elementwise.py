@@ -36,9 +36,9 @@ def deviations(
     probs: Float[Tensor, "n t c"], rows: Float[Tensor, "r t"], mean: Float[Tensor, "n c"]
 ) -> None:
     """Set rows P/p̄ − 1, one for every point and class, and the means p̄."""
-    found, average = relative(probs)
+    deviation, average = relative(probs)
     mean.copy_(average)
-    rows.view(*mean.shape, -1).copy_(found.transpose(1, 2))
+    rows.view(*mean.shape, -1).copy_(deviation.transpose(1, 2))
 
 
 def standardised(
@@ -83,7 +83,11 @@ def binary_information(
     pair: Float[Tensor, "n 2"],
     out: Float[Tensor, "n"],
 ) -> None:
-    """Add Σ_j I(Y_i; Y_j) for two classes, where one correlation fixes the joint."""
+    """Add Σ_j I(Y_i; Y_j) for two classes, where one correlation r fixes the joint.
+
+    With p and q the rarer classes' probabilities, u of these two is r √((1−p)/p) √((1−q)/q), and of
+    the others likewise, by turns of a ratio and its inverse, and of the sign.
+    """
     odds_i = (pair[:, 1] / pair[:, 0].clamp_min(TINY)).sqrt()[:, None]
     odds_j = (val[:, 1] / val[:, 0].clamp_min(TINY)).sqrt()
     q, not_q = val.unbind(1)
