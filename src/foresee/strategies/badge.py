@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import arrays
-from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
+    check_number,
     check_request,
     check_subsets,
     draw_candidates,
@@ -82,8 +82,7 @@ class RelevantBadge:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        if not 0 <= self.power < np.inf:
-            raise InputError(f"power must be at least 0 and finite, got {self.power}")
+        check_number("power", self.power, zero=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order they were drawn."""

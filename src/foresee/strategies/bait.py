@@ -49,6 +49,7 @@ from foresee.kernels import tiled
 from foresee.strategies.badge import last_layer
 from foresee.strategies.candidates import (
     at_once,
+    check_number,
     check_subsets,
     check_target,
     check_whole,
@@ -102,8 +103,7 @@ class Bait:
         checks.byte_count("memory", self.memory)
         if self.focus not in ("pool", "target"):
             raise InputError(f'focus must be "pool" or "target", got {self.focus!r}')
-        if not 0 < self.ridge < np.inf:
-            raise InputError(f"ridge must be positive and finite, got {self.ridge}")
+        check_number("ridge", self.ridge)
         check_whole("axes", self.axes, optional=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -28,8 +28,8 @@ def default_strategy(view: View, size: int) -> Strategy:
     """Choose how to choose a batch.
 
     Args:
-        view: what there is to see; without ``val`` the pool itself is the target, without
-            ``posterior`` there is no label yet.
+        view: what there is to see; without ``posterior`` there is no label yet. What is chosen
+            needs ``val``, for which `Default` puts the pool where there is none.
         size: of the batch, from one point to thousands.
 
     Returns:

@@ -46,6 +46,7 @@ from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
     at_once,
+    check_number,
     check_subsets,
     check_target,
     checked_draws,
@@ -206,8 +207,7 @@ class UncertaintyHerding:
 
     def __post_init__(self) -> None:
         _check(self)
-        if not 0 < self.temperature < np.inf:
-            raise InputError(f"temperature must be positive and finite, got {self.temperature}")
+        check_number("temperature", self.temperature)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
@@ -241,12 +241,7 @@ def _check(strategy: MaxHerding | UncertaintyHerding) -> None:
     check_subsets(strategy.candidates, strategy.targets)
     if strategy.cover not in ("pool", "target", "both"):
         raise InputError(f'cover must be "pool", "target" or "both", got {strategy.cover!r}')
-    _check_bandwidth(strategy.bandwidth)
-
-
-def _check_bandwidth(bandwidth: float | None) -> None:
-    if bandwidth is not None and not 0 < bandwidth < np.inf:
-        raise InputError(f"bandwidth must be None or positive and finite, got {bandwidth}")
+    check_number("bandwidth", strategy.bandwidth, optional=True)
 
 
 def nearest_hundredth(view: View) -> float:
@@ -349,7 +344,7 @@ def _herded(
     bandwidth: float | None,
 ) -> NDArray[np.int64]:
     """Greedy positions in the points, of equals the first; see `herd`."""
-    _check_bandwidth(bandwidth)
+    check_number("bandwidth", bandwidth, optional=True)
     mean = cover.mean(0)  # around which ‖x‖² + ‖y‖² − 2 xy cancels least
     points, cover, labelled = (rows.to(mean) - mean for rows in (points, cover, labelled))
     with tiled.full_precision():
