@@ -23,6 +23,12 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
     return bool(error.amax() <= tolerance) and bool(probs.amin() >= 0)
 
 
+def renormalised(probs: Float[Tensor, "*rows c"]) -> Float[Tensor, "*rows c"]:
+    """In float64, where rows that were rounded sum to one again: no noise is to be negative."""
+    probs = probs.double()
+    return probs / probs.sum(-1, keepdim=True)
+
+
 def relative(
     probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"] | None = None
 ) -> tuple[Float[Tensor, "n t c"], Float[Tensor, "n c"]]:
@@ -85,8 +91,7 @@ def binary_information(
 ) -> None:
     """Add Σ_j I(Y_i; Y_j) for two classes, where one correlation r fixes the joint.
 
-    With p and q the rarer classes' probabilities, u of these two is r √((1−p)/p) √((1−q)/q), and of
-    the others likewise, by turns of a ratio and its inverse, and of the sign.
+    For the rarer classes u = r √((1−p)/p · (1−q)/q); the other of two turns ratio and sign round.
     """
     odds_i = (pair[:, 1] / pair[:, 0].clamp_min(TINY)).sqrt()[:, None]
     odds_j = (val[:, 1] / val[:, 0].clamp_min(TINY)).sqrt()

@@ -70,9 +70,7 @@ _FEW_COLUMNS = 256  # up to which a sweep makes its rows, and savings have float
 
 @triton.jit
 def _columns(probs, stride_n, stride_c, total, c_total, BLOCK: tl.constexpr):
-    """A program's share of the n·c columns P_i·c: their numbers q = i·c_total + c, which of them
-    there are, and where they start.
-    """
+    """A program's share of the n·c columns P_i·c: numbers q, which there are, where they start."""
     q = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     i = q // c_total
     return q, q < total, probs + i * stride_n + (q - i * c_total) * stride_c
@@ -315,9 +313,7 @@ def _rows_of(
     K2: tl.constexpr,
     K3: tl.constexpr,
 ):
-    """Rows r as `_deviations` writes them, in three pieces along the draws; what float16 leaves
-    over of each piece; and the means.
-    """
+    """Rows r as `_deviations` writes them, in three pieces; what float16 leaves over; the means."""
     i = r // c_total
     column = probs + i * stride_n + (r - i * c_total) * stride_c
     first = tl.load(column, mask=inside, other=0.0).to(tl.float32)

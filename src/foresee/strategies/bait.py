@@ -46,6 +46,7 @@ from torch import Tensor
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.kernels.elementwise import renormalised
 from foresee.strategies.badge import last_layer
 from foresee.strategies.candidates import (
     at_once,
@@ -185,8 +186,7 @@ class _Layer:
 
     def renormalised(self) -> "_Layer":
         """The same in float64, where rows sum to one again: no information is negative."""
-        p = self.p.double()
-        return _Layer(p / p.sum(1, keepdim=True), self.h.double())
+        return _Layer(renormalised(self.p), self.h.double())
 
     def along(self, axes: Float[Tensor, "d k"] | None, dtype: torch.dtype) -> "_Layer":
         """The same with embeddings along some axes only."""

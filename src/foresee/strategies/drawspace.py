@@ -116,10 +116,7 @@ def _explained(
 
 
 def typical(E: Float[Tensor, "n k t"]) -> Float[Tensor, ""]:
-    """v, from s_i = tr(E_i E_iᵀ) / k, what the draws explain of a direction of label i: Σ s² / Σ s.
-
-    Where they explain nothing of any label it is 1.
-    """
+    """v = Σ s² / Σ s, where s_i = tr(E_i E_iᵀ) / k; 1 where draws explain nothing of any label."""
     s = torch.linalg.vector_norm(E, dim=(1, 2)).square() / E.shape[1]  # [n]
     return torch.where(s.sum() > 0, s.square().sum() / s.sum(), 1)
 
@@ -349,14 +346,12 @@ class Survey:
     def _most(
         self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)
     ) -> Float[Tensor, "l s"]:
-        """What no score exceeds before each of s labels is added: tr(R H) / (1 − g) [l s].
-
-        Label r lowers tr(R H) by 2 tr(R X Yᵀ) and 1 − g by tr(R X Xᵀ); those before it count.
-        """
+        """What no score exceeds before each of s labels is added: tr(R H) / (1 − g) [l s]."""
         R, M, H = self.R[part], self.M[part], self.H[part]
         X, Y = shared.unbind(2)  # [l k s k] both
         RX = (R @ X.flatten(2)).view(X.shape)
-        # [l s] both; added up along one axis after the other, which is faster.
+        # By how much each label lowers tr(R H), 2 tr(R X Yᵀ), and 1 − g, tr(R X Xᵀ) [l s]; added up
+        # along one axis after the other, which is faster.
         falls, rises = 2 * (RX * Y).sum(1).sum(2), (RX * X).sum(1).sum(2)
         at_first = _trace(R, H)[:, None]  # [l 1]
         least = at_first - falls.cumsum(1) + falls  # tr(R H) [l s]

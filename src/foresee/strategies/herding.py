@@ -324,10 +324,7 @@ def importance(both: Float[Tensor, "m+n d"], m: int) -> Float[Tensor, "m+n"]:
 
 
 def _distance(rows: Float[Tensor, "n d"], looks: Sequence[Tensor]) -> float:
-    """What is near, among rows around zero: 0.7 × the distance to the tenth neighbour.
-
-    Of the points at these positions it is the median; not less than rounding can tell.
-    """
+    """What is near (`_NEAR`) among rows around zero; not less than rounding can tell."""
     tenth = min(_NEIGHBOURS + 1, len(rows))  # with the point itself
     points = _Points(rows)
     squared = [(-_exponent(points[part], points)).kthvalue(tenth).values for part in looks]
