@@ -342,6 +342,9 @@ def test_a_view_needs_a_pool_but_no_target():
 def test_every_row_of_a_view_has_its_label():
     with pytest.raises(InputError, match=r"labels must be one for each of the 7 rows .* got 3"):
         View(Nothing(), X, np.zeros(3), X, X)
+    for labels in (None, 7, torch.tensor(7)):  # none, and one that is as many as the rows
+        with pytest.raises(InputError, match=r"labels must be one for each of the 7 rows .* got"):
+            View(Nothing(), X, labels, X, X)
 
 
 def test_pandas():

@@ -36,6 +36,7 @@ from torch import Tensor
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.kernels.elementwise import renormalised
 from foresee.types import A, Array
 
 # Points whose noise [c c] is inverted at once, fewer where that is more than so many numbers.
@@ -348,7 +349,7 @@ def _target_gram(targets: Tensor) -> Tensor:
     m, t, _ = targets.shape
     gram = torch.zeros(t, t, dtype=torch.float64, device=targets.device)
     for part in _parts(targets):
-        centred = _renormalised(part)
+        centred = renormalised(part)
         centred = (centred - centred.mean(1, keepdim=True)).transpose(1, 2).reshape(-1, t)
         gram += centred.mT @ centred
     return gram / (t * m)
@@ -401,7 +402,7 @@ def _looks(points: Tensor) -> Tensor:
     What the labels of all classes but one say, that one says too. Left out is the likeliest: the
     noise of the others stays accurate however unlikely they are.
     """
-    probs = _renormalised(points)
+    probs = renormalised(points)
     n, t, c = probs.shape
     order = probs.mean(1).argsort(1)[:, None, :-1]
     p = probs.gather(2, order.expand(n, t, c - 1))
@@ -418,12 +419,6 @@ def _principal(looks: Tensor) -> tuple[Tensor, Tensor]:
         _, lengths, axes = torch.linalg.svd(looks, full_matrices=False)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         # Sure draws have many equal lengths, at which it may fail to converge.
-        found = svd(looks.cpu().numpy(), full_matrices=False, lapack_driver="gesvd")
-        _, lengths, axes = (torch.from_numpy(part).to(looks) for part in found)
+        factors = svd(looks.cpu().numpy(), full_matrices=False, lapack_driver="gesvd")
+        _, lengths, axes = (torch.from_numpy(factor).to(looks) for factor in factors)
     return lengths, axes
-
-
-def _renormalised(points: Tensor) -> Tensor:
-    """In float64, where rows that were rounded sum to one again: noise must not be negative."""
-    probs = points.to(torch.float64)
-    return probs / probs.sum(2, keepdim=True)

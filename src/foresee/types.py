@@ -111,10 +111,11 @@ class View:
             return
         if not isinstance(self.labels, Tensor):  # a series would be read by its index
             object.__setattr__(self, "labels", arrays.numpy(self.labels, "labels"))
-        if len(self.labels) != len(self.labelled):
+        given: Any = len(self.labels) if self.labels.ndim else self.labels
+        if not self.labels.ndim or given != len(self.labelled):
             raise InputError(
                 f"labels must be one for each of the {len(self.labelled)} rows of labelled, got "
-                f"{len(self.labels)}"
+                f"{given}"
             )
 
 

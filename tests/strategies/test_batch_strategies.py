@@ -283,6 +283,9 @@ def test_power_draws_in_proportion_to_the_score():
     counts, scores = np.bincount(first, minlength=5), pool[:, 0, 0]
     assert chisquare(counts, 400 * scores / scores.sum()).pvalue > 1e-3
     assert chisquare(counts, np.full(5, 80)).pvalue < 1e-9  # the test can tell them apart
+    blind = PowerMell(power=0)
+    first = [int(blind(view(pool, val), 1, np.random.default_rng(k))[0]) for k in range(400)]
+    assert chisquare(np.bincount(first, minlength=5)).pvalue > 1e-3
     sharp = PowerMell(power=1e6)(view(pool, val), 5, np.random.default_rng(0))
     assert sharp.tolist() == np.argsort(-mell(pool, val)).tolist()
 

@@ -145,8 +145,10 @@ def test_without_a_target_the_pool_is_the_target():
 def test_it_is_a_strategy():
     check_strategy(Default())
     for name in ("widest", "candidates_each"):
-        with pytest.raises(InputError, match=f"{name} must be a whole number, at least 1, got 0"):
+        with pytest.raises(InputError, match=f"{name} must be at least 1, got 0"):
             Default(**{name: 0})
+        with pytest.raises(InputError, match=f"{name} must be a whole number, got True"):
+            Default(**{name: True})
     with pytest.raises(InputError, match="size must be"):
         Default()(view_of(), 0, np.random.default_rng(0))
 

@@ -312,7 +312,7 @@ def test_wrong_arguments_are_named():
     x = clusters(20)
     with pytest.raises(InputError, match='cover must be "pool", "target" or "both", got \'val\''):
         MaxHerding(cover="val")
-    for sigma in (0, -1, np.nan, np.inf):
+    for sigma in (0, -1, np.nan, np.inf, "1"):
         with pytest.raises(InputError, match="bandwidth must be None or positive and finite"):
             UncertaintyHerding(bandwidth=sigma)
         with pytest.raises(InputError, match="bandwidth must be None or positive and finite"):

@@ -170,6 +170,20 @@ def test_predictions_may_be_of_half_precision(strategy, dtype):
     assert len(set(picks.tolist()) & set(strategy(view, 6, rng(1)).tolist())) >= 4
 
 
+@pytest.mark.parametrize("strategy", BY_DRAWS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("wide", ["pool", "val"])
+def test_pool_and_target_may_be_of_two_kinds_of_floats(strategy, wide):
+    view = random_view(rng(), n=60)
+    n_val = getattr(strategy, "targets", None) or len(view.val)
+
+    def store(probs):
+        is_wide = (len(probs) == n_val) == (wide == "val")
+        return probs.astype(np.float64 if is_wide else np.float32)
+
+    picks = strategy(replace(view, posterior=Reader(view.posterior, store)), 6, rng(1))
+    assert picks.tolist() == strategy(view, 6, rng(1)).tolist()
+
+
 @pytest.mark.parametrize("strategy", [Badge(), Bait()], ids=lambda s: type(s).__name__)
 def test_point_predictions_may_be_whole_numbers(strategy):
     view, picks = random_view(rng(), n=60), []

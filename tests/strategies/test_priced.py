@@ -59,5 +59,7 @@ def test_bad_prices():
     for costs in (np.zeros(10), np.full(10, np.nan), np.ones((2, 5)), -np.ones(10)):
         with pytest.raises(InputError, match="costs must be positive and finite"):
             Priced(costs)
+    with pytest.raises(InputError, match="costs must be real numbers"):
+        Priced(["free"] * 10)
     with pytest.raises(InputError, match="one for each of the 10 points of the pool, got 9"):
         Priced(torch.ones(9))(view, 2, np.random.default_rng(0))

@@ -23,6 +23,12 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
     return bool(error.amax() <= tolerance) and bool(probs.amin() >= 0)
 
 
+def renormalised(probs: Float[Tensor, "*rows c"]) -> Float[Tensor, "*rows c"]:
+    """In float64, where rows that were rounded sum to one again: no noise is to be negative."""
+    probs = probs.double()
+    return probs / probs.sum(-1, keepdim=True)
+
+
 def relative(
     probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"] | None = None
 ) -> tuple[Float[Tensor, "n t c"], Float[Tensor, "n c"]]:
@@ -36,9 +42,9 @@ def deviations(
     probs: Float[Tensor, "n t c"], rows: Float[Tensor, "r t"], mean: Float[Tensor, "n c"]
 ) -> None:
     """Set rows P/p̄ − 1, one for every point and class, and the means p̄."""
-    found, average = relative(probs)
+    deviation, average = relative(probs)
     mean.copy_(average)
-    rows.view(*mean.shape, -1).copy_(found.transpose(1, 2))
+    rows.view(*mean.shape, -1).copy_(deviation.transpose(1, 2))
 
 
 def standardised(
@@ -83,7 +89,10 @@ def binary_information(
     pair: Float[Tensor, "n 2"],
     out: Float[Tensor, "n"],
 ) -> None:
-    """Add Σ_j I(Y_i; Y_j) for two classes, where one correlation fixes the joint."""
+    """Add Σ_j I(Y_i; Y_j) for two classes, where one correlation r fixes the joint.
+
+    For the rarer classes u = r √((1−p)/p · (1−q)/q); the other of two turns ratio and sign round.
+    """
     odds_i = (pair[:, 1] / pair[:, 0].clamp_min(TINY)).sqrt()[:, None]
     odds_j = (val[:, 1] / val[:, 0].clamp_min(TINY)).sqrt()
     q, not_q = val.unbind(1)

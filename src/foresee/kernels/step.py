@@ -15,9 +15,9 @@ _PARTS = 512  # programs that a sum over all pixels is shared by, at most
 
 @triton.jit
 def _largest(y, row, channel, known, height, width, c_total):
-    """Of each 2×2 window the largest number, which it is, the first of equals, and where it begins.
+    """Of each 2×2 window: its largest number, which of the four it is, and where the window begins.
 
-    ``height`` and ``width`` are those of the images before the pooling.
+    Of equals it is the first. ``height`` and ``width`` are those of the images before the pooling.
     """
     down, across = height // 2, width // 2
     image, window = row // (down * across), row % (down * across)
@@ -58,7 +58,7 @@ def _relu_backward(
     BLOCK_M: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Pass ``per`` rows of a gradient on where y > 0, and sum them up.
+    """Pass ``per`` rows of a gradient on where y > 0, and write their sum, a part of the bias's.
 
     POOLED: a row of the gradient is a window's, and goes to the largest of its pixels.
     """
@@ -87,6 +87,7 @@ def _relu_backward(
 
 @triton.jit
 def _sum(partial, out, parts, c_total, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Add up what the programs of `_relu_backward` wrote [parts c]."""
     channel = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     total = tl.zeros([BLOCK_M, BLOCK_C], tl.float32)
     for start in range(0, parts, BLOCK_M):
@@ -171,6 +172,6 @@ def sgd(
 
 
 def _blocks(channels: int) -> tuple[int, int]:
-    """So many channels by so many rows."""
+    """How many channels, and how many rows, a program holds at once."""
     block_c = min(64, triton.next_power_of_2(channels))
     return block_c, _TILE // block_c

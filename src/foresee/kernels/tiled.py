@@ -3,12 +3,17 @@
 The pool is cut into tiles of points and the validation set into blocks of targets; a tile times a
 block is small enough for the cache (on the CPU) and for the cap on scratch memory (anywhere).
 
-Formulas, with rows A = P/p̄ − 1 and B = Q/q̄ − 1 (see `elementwise`) and u = A·B / t:
+With a row of t numbers for each class of a point, A_ic = P_ic / p̄_ic − 1, and of a target,
+B_jc' = Q_jc' / q̄_jc' − 1 (see `elementwise`), and their product u = A_ic·B_jc' / t, equation 1 of
+the paper, divided by m, is a sum of terms that are never negative:
 
-    log loss     mean_j I(Y_i; Y_j) = (1/m) Σ_j Σ_cc' p̄_ic q̄_jc' φ(u)
+    log loss     mean_j I(Y_i; Y_j) = (1/m) Σ_j Σ_cc' p̄_ic q̄_jc' φ(u),  φ(u) = (1+u) log(1+u) − u
     Brier loss   (1/m) Σ_j Σ_cc' p̄_ic q̄_jc'² u² = Σ_c p̄_ic ‖A_ic F / t‖²,  F Fᵀ = Σ_jc' q̄² Bᵀ B / m
-    any matrix   (1/m) Σ_j Σ_c p̄_ic max_a (D̄_ja + A_ic·D_ja / t)⁺,  D_ja = what action a would save
+    any matrix   (1/m) Σ_j Σ_c p̄_ic max_a (D̄_ja + A_ic·D_ja / t)⁺
     I(Y_i; θ)    Σ_c p̄_ic mean_t φ(A_ict)
+
+D_ja [t] is what action a would save on target j: by each draw, the expected cost of the action that
+is best now less that of a.
 """
 
 import functools
@@ -37,8 +42,8 @@ SCRATCH = 256 << 20
 
 _CACHE_ENTRIES = 1 << 20  # products of 4 MiB and 2048 columns are the fastest on the CPU
 _COLUMNS = 2048
-# A product has a multiple of so many rows, and as many columns at least: in smaller ones a CPU may
-# round a row by where it stands, and a score is to be the same, to the bit, in any tile.
+# A product has a multiple of so many rows, and as many columns at least: in a smaller one a CPU may
+# round a row by its place, and a score is to be the same, to the bit, in any tile.
 _SIDE = 16
 _TEMPORARIES = 8  # products' worth of memory that the functions of `elementwise` hold at once
 
@@ -55,8 +60,8 @@ def log_loss_reduction(
 ) -> Float[Tensor, "n"]:
     """mean_j I(Y_i; Y_j).
 
-    ``binary``: the classes are two and their probabilities sum to one, so that one of them tells
-    the other (None: whenever they are two). False takes any two classes out of many.
+    ``binary``: the classes are two, and one probability tells the other, as they sum to one. None:
+    wherever they are two. False: they are some of many classes, and need not sum to one.
     """
     if binary is None and (fused := _fused(pool)):
         return fused.log_loss_reduction(pool, val, scratch)
@@ -87,6 +92,7 @@ def brier_reduction(
 
 
 def _gram(ops: ModuleType, points: int, val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
+    """Σ_jc' q̄² Bᵀ B in float64, of so many points at a time."""
     t, c = val.shape[1:]
     total = torch.zeros(t, t, dtype=torch.float64, device=val.device)
     for targets in val.split(points):
@@ -107,9 +113,9 @@ def matrix_loss_reduction(
     blocks = []
     for targets in cost.split(tiles.targets):
         best = targets.mean(1).argmin(1)[:, None, None].expand(-1, t, 1)
-        saved = (targets.gather(2, best) - targets) / len(cost)
-        mean = saved.mean(1)
-        rows = (saved - mean[:, None]).permute(2, 0, 1).reshape(-1, t)
+        saved = (targets.gather(2, best) - targets) / len(cost)  # D / m [j t a]
+        mean = saved.mean(1)  # [j a]
+        rows = (saved - mean[:, None]).permute(2, 0, 1).reshape(-1, t)  # action by action
         blocks.append(_Block(rows, (mean.T.contiguous(),)))
     return _sweep(pool, tiles, ops.deviations, blocks, ops.savings, rows=c)
 
@@ -130,18 +136,19 @@ def weighted_information(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], weight: Float[Tensor, "t"]
 ) -> Float[Tensor, "n"]:
     """mean_j I(Y_i; Y_j) where draw t has probability ``weight``; n·m·c² numbers are held."""
-    (a, mean), (b, other) = (_weighted_rows(probs, weight) for probs in (pool, val))
+    (A, p), (B, q) = (_weighted_rows(probs, weight) for probs in (pool, val))
     out = pool.new_zeros(len(pool))
-    passed = a @ b.T, (other / len(val)).flatten(), mean, out
-    _ops(pool).information(*map(_view(pool), passed))
+    u, q = A @ B.T, (q / len(val)).flatten()
+    _ops(pool).information(*map(_view(pool), (u, q, p, out)))
     return out
 
 
 def _weighted_rows(
     probs: Float[Tensor, "n t c"], weight: Float[Tensor, "t"]
 ) -> tuple[Float[Tensor, "r t"], Float[Tensor, "n c"]]:
-    found, mean = relative(probs, weight)
-    return (found * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
+    """Rows (P/p̄ − 1) √w, whose products are u, and p̄."""
+    rows, mean = relative(probs, weight)
+    return (rows * weight.sqrt()[:, None]).transpose(1, 2).flatten(0, 1), mean
 
 
 def root(gram: Float[Tensor, "t t"]) -> Float[Tensor, "t t"]:
@@ -161,9 +168,9 @@ def are_probabilities(probs: Float[Tensor, "*rows c"], tolerance: float) -> bool
 
 
 class _Block:
-    """Some targets: the factor B of the product u = A·B / t, and what the pass over u needs.
+    """Some targets: ``columns``, B / t [t k], by which A is multiplied to give u, and ``extra``.
 
-    Without a factor, u is A itself.
+    These are what the pass over u needs beside. Without rows of B, u is A itself.
     """
 
     def __init__(self, rows: Float[Tensor, "k t"] | None, extra: tuple[Tensor, ...] = ()) -> None:
@@ -218,8 +225,9 @@ def _sweep(
 class _Buffers(threading.local):
     """A thread's own, kept from tile to tile: fresh pages for each would cost a tenth of the time.
 
-    For ``size`` points: their rows, again as `_view` sees them, their means, then the products with
-    blocks of each width, of these what is no padding (the same memory if all is), and that as seen.
+    For ``size`` points: their rows A, padded, and as `_view` sees them; their means; then by width
+    of a block the padded product, the part of it that is u (the same memory where all is), and u as
+    `_view` sees it.
     """
 
     def __init__(self, pool: Float[Tensor, "n t c"], blocks: Sequence[_Block], rows: int) -> None:
@@ -233,7 +241,7 @@ class _Buffers(threading.local):
             factor, mean = new(-(-rows // _SIDE) * _SIDE, t), new(size, c)
             products = {k: new(len(factor), max(k, _SIDE)) for k in self.widths}
             u = {k: product[:rows, :k].contiguous() for k, product in products.items()}
-            u_seen = {k: view(some) for k, some in {**u, 0: factor[:rows]}.items()}
+            u_seen = {k: view(product) for k, product in {**u, 0: factor[:rows]}.items()}
             self.size, self.kept = size, (factor, u_seen[0], view(mean), products, u, u_seen)
         return self.kept
 

@@ -1,26 +1,32 @@
 """Expected loss reductions on CUDA, fused: the joint is born and summed up in registers.
 
-The formulas are those of `tiled`: with rows A = P/p̄ − 1 and B = Q/q̄ − 1 and u = A·B / t,
+The formulas are those of `tiled`: with rows A_ic = P_ic / p̄_ic − 1 of the pool, columns
+B_jc' = Q_jc' / q̄_jc' − 1 of the targets (or savings D_ja), all of length t, and u = A·B / t,
 
     log loss     Σ_c p̄_ic Σ_jc' q̄_jc'/m φ(u),  φ(u) = (1+u) log(1+u) − u
     Brier loss   Σ_c p̄_ic ‖A_ic F / t‖²,  F Fᵀ = Σ_jc' q̄² B Bᵀ / m
     any matrix   Σ_c p̄_ic Σ_j/m max_a (D̄_ja + A_ic·D_ja / t)⁺
     I(Y_i; θ)    Σ_c p̄_ic mean_t φ(A_ict)
 
-Three kernels do it. `_deviations` (and `_savings` for the targets of a loss matrix) writes the
-factors, `_sweep` multiplies a tile of rows by one tile of columns after the other and reduces each
-product where the tensor cores left it, and one number per row is written. Where columns are few, a
-launch takes longer than a sweep: then it makes its rows itself. `_parameter_information` needs no
-product.
+The kernels:
+
+    _deviations              writes rows A and means p̄, or columns B and weights q̄/m
+    _savings                 writes columns D and means D̄ of the targets of a loss matrix
+    _sweep                   multiplies a tile of rows by one tile of columns after the other,
+                             reduces each product in the registers where the tensor cores left it,
+                             and writes one number a row: its share of the sum over c
+    _parameter_information   I(Y_i; θ), which needs no product
+
+Where columns are few, a launch takes longer than a sweep: then `_sweep` makes its rows itself.
 
 Factors are float16, products and sums float32. |A| ≤ t − 1, so A times a power of two that keeps
 t below 65 504 cannot overflow; and with the powers chosen what rounds to zero is a deviation below
 3e-10 for t ≤ 255 and 4e-9 for t = 4000, less than float32 probabilities can express. The power is
 undone for free in the first multiply-add of the reduction.
 
-A saving is a difference of costs that nearly cancel, and shows the rounding of the factors most.
-There A = A' + A" and D = D' + D" are sums of two float16 numbers each, and A'D' + A"D' + A'D" has
-the digits of float32, where columns are few.
+A saving is a difference of costs that nearly cancel, and shows the rounding of the factors most. So
+where columns are few, A = A' + A" and D = D' + D" are sums of two float16 numbers each (``high``
+and ``low`` below), and A'D' + A"D' + A'D" has the digits of float32.
 
 float64 is not for here. Scores are float32. `TRITON_INTERPRET=1` runs all of it on the CPU.
 """
@@ -64,7 +70,7 @@ _FEW_COLUMNS = 256  # up to which a sweep makes its rows, and savings have float
 
 @triton.jit
 def _columns(probs, stride_n, stride_c, total, c_total, BLOCK: tl.constexpr):
-    """A program's share of the n·c columns P_i·c: numbers, whether they exist, where they start."""
+    """A program's share of the n·c columns P_i·c: numbers q, which there are, where they start."""
     q = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     i = q // c_total
     return q, q < total, probs + i * stride_n + (q - i * c_total) * stride_c
@@ -72,7 +78,7 @@ def _columns(probs, stride_n, stride_c, total, c_total, BLOCK: tl.constexpr):
 
 @triton.jit
 def _draws(column, known, start, t_total, stride_t, WIDE: tl.constexpr, BLOCK_T: tl.constexpr):
-    """Draws ``start`` and on of these columns [q t], in float32, and which of them there are.
+    """BLOCK_T draws of these columns from ``start`` on [q t], in float32, and which there are.
 
     Columns come first, so that neighbouring lanes read neighbouring columns.
     """
@@ -119,10 +125,10 @@ def _deviations(
     BLOCK_T: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Rows (P/p̄ − 1)·scale, or P − p̄, and the means p̄·share.
+    """Write rows (P/p̄ − 1)·scale where RELATIVE, else (P − p̄)·scale, and the means p̄·share.
 
-    Zeros fill up every row to ``row_length`` and the rows to ``padded`` of them.
-    ONCE: all draws fit into registers, so they are read once.
+    Zeros fill up every row to ``row_length`` numbers, and the rows to ``padded`` of them.
+    ONCE: all draws fit into registers, so they are read once; else once for the mean, then again.
     """
     q, known, column = _columns(probs, stride_n, stride_c, total, c_total, BLOCK)
     if ONCE:
@@ -155,14 +161,14 @@ def _deviations(
 
 @triton.jit
 def _actions(cost, start_a, a_total, stride_a, BLOCK_A: tl.constexpr):
-    """Actions ``start_a`` and on, and where their costs start; beyond the last it comes again."""
+    """BLOCK_A actions from ``start_a`` on, and where their costs start; the last is repeated."""
     a = start_a + tl.arange(0, BLOCK_A)
     return a, cost + tl.minimum(a, a_total - 1).to(tl.int64) * stride_a
 
 
 @triton.jit
 def _saved(column, cheapest, start, t_total, stride_t, BLOCK_T: tl.constexpr):
-    """Cost of the cheapest action − that of others [t a], draws ``start`` and on, and which."""
+    """Cost of the cheapest action less that of others [t a], BLOCK_T draws from ``start`` on."""
     t = start + tl.arange(0, BLOCK_T)[:, None]
     step = t.to(tl.int64) * stride_t
     x = tl.load(column[None, :] + step, mask=t < t_total, other=0.0).to(tl.float32)
@@ -193,11 +199,13 @@ def _savings(
 ):
     """What action a would save on target j: D = cost of the best action − cost of a.
 
-    One target a program. Columns (D − D̄)/unit·scale and means D̄/unit ≤ 0 with unit_j the widest
-    range of a D_ja over draws. Targets go in groups, actions before targets within a group:
-    column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP. Groups are filled up with the last action,
-    which changes no maximum, and with the last target at no weight; columns with zeros.
-    LOW: each is followed by what float16 leaves over of it.
+    One target a program, in three passes over its costs: which action is best on average; unit_j,
+    the widest range of a D_ja over draws; then columns (D − D̄)/unit·scale and means D̄/unit ≤ 0.
+
+    Targets go in groups, and in a group action by action, so that a tile of columns holds some
+    actions on all targets of a group: column ((j // GROUP)·a_padded + a)·GROUP + j % GROUP. Groups
+    are filled up with the last action, which changes no maximum, and with the last target at no
+    weight; columns with zeros. LOW: each is followed by what float16 leaves over of it.
     """
     j = tl.program_id(0).to(tl.int64)
     cost += tl.minimum(j, m_total - 1) * stride_m
@@ -305,7 +313,7 @@ def _rows_of(
     K2: tl.constexpr,
     K3: tl.constexpr,
 ):
-    """Rows r as `_deviations` writes them, in pieces; what float16 leaves over; and the means."""
+    """Rows r as `_deviations` writes them, in three pieces; what float16 leaves over; the means."""
     i = r // c_total
     column = probs + i * stride_n + (r - i * c_total) * stride_c
     first = tl.load(column, mask=inside, other=0.0).to(tl.float32)
@@ -344,7 +352,7 @@ def _prepared(at, inside, start, K: tl.constexpr, HELD: tl.constexpr):
 
 @triton.jit
 def _along(a, there, x, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr):
-    """x + a tile of rows in pieces times the tile of columns ``there``."""
+    """x + a tile of rows, in three pieces, times the tile of columns that begins at ``there``."""
     x = tl.dot(a[0], tl.load(there + tl.arange(0, K1)[:, None]), x)
     if K2 > 0:
         x = tl.dot(a[1], tl.load(there + (K1 + tl.arange(0, K2))[:, None]), x)
@@ -368,7 +376,10 @@ def _product(
     RESIDENT: tl.constexpr,
     LOW: tl.constexpr,
 ):
-    """A tile of rows times the tile of columns that starts at ``here``."""
+    """A tile of rows [m k] times the tile of columns [n k] that starts at ``here``: x [m n].
+
+    RESIDENT: the rows are ``high`` and ``low``, in pieces; else they are read from ``at`` on.
+    """
     x = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     there = here + tl.arange(0, BLOCK_N)[None, :] * row_length
     if RESIDENT:
@@ -429,9 +440,11 @@ def _sweep(
 ):
     """out_r = p̄_r · (the reduction of row r's products x with every column).
 
-        REDUCE   "information", "careful"   Σ_k weight_k φ(u) / (e log 2), u ∝ x
+        REDUCE   "information", "careful"   Σ_k weight_k φ(u) / (e log 2),  u / e = x·slope
                  "squares"                  Σ_k weight_k x²
                  "savings"                  Σ_j weight_j max_a (x_ja·slope + offset_ja)⁺
+
+    "careful" has φ by its series, Σ_k d_k x^k, where that is nearer.
 
     Where RESIDENT, rows have K1 + K2 + K3 entries (powers of two: 100 draws need 64 + 32 + 16, not
     128) and stay in shared memory; else every tile of columns walks along them by K1.

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import arrays
-from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
+    check_number,
     check_request,
     check_subsets,
     draw_candidates,
@@ -82,8 +82,7 @@ class RelevantBadge:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        if not 0 <= self.power < np.inf:
-            raise InputError(f"power must be at least 0 and finite, got {self.power}")
+        check_number("power", self.power, zero=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order they were drawn."""
@@ -91,16 +90,16 @@ class RelevantBadge:
         val = target_draws(view, self.targets, rng)
         chunks = pool_draws(view, order, val)
         mell, bald = tiled.log_loss_reduction, tiled.parameter_information
-        share = torch.cat([_relevant_share(mell(p, val), bald(p)) for p in chunks])
+        share = torch.cat([_relevant_share(mell(p.to(val), val), bald(p)) for p in chunks])
         probs, embeddings = last_layer(view.posterior, arrays.Rows(view.pool, order))
         scale = share.to(embeddings) ** (self.power / 2)
         with tiled.full_precision():
             return order[kmeanspp(_Gradients(probs, embeddings, scale), size, rng)]
 
 
-def _relevant_share(relevant: Float[Tensor, "n"], told: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def _relevant_share(mell: Float[Tensor, "n"], bald: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
     """MELL/BALD, from 0 to 1 whatever the rounding; 0 where the label tells nothing."""
-    return torch.where(told > 0, relevant / told, 0).clamp(0, 1)
+    return torch.where(bald > 0, mell / bald, 0).clamp(0, 1)
 
 
 def last_layer(

@@ -8,18 +8,20 @@ makes it least:
 
 where Eᵢ [c c·d] holds the gradients √p_a (onehot(a) − p) ⊗ h, one row for each class a that the
 label could be, p being the prediction and h the embedding: Eᵀ E = (diag p − p pᵀ) ⊗ h hᵀ. Greedily:
-add the best label until there are twice as many as asked for, then drop the least missed until
-there are not. In the paper j runs over the pool and what is labelled; over the target, ours, the
-layer becomes good there. (The authors' code gives the labelled set a weight of its own; here a
-label is a label.)
+add the best label until there are twice as many as asked for, then drop the one that is missed
+least until there are not. In the paper j runs over the pool and what is labelled; over the target,
+ours, the layer becomes good there. (The authors' code gives the labelled set a weight of its own;
+here a label is a label.)
 
-With W = M⁻¹ and the sign s, + to add and − to drop, what a label changes is (Woodbury)
+W = M⁻¹ [c·d c·d] is kept, and s is the sign: + to add, − to drop. By Woodbury's identity label i
+changes tr(W F) by −s Δᵢ, and then W:
 
     Nᵢ [c c] = I + s Eᵢ W Eᵢᵀ,  Hᵢ [c c] = Eᵢ W F W Eᵢᵀ,  Δᵢ = tr(Nᵢ⁻¹ Hᵢ)
     W ← W − s K Kᵀ,  K [c·d c] = W Eᵢᵀ L⁻ᵀ,  Nᵢ = L Lᵀ
 
-and the others follow by what they share with it, X = E K and Y = E W F K [c c]:
+Every other label is brought up to date by what it shares with that one, by the W before:
 
+    X [c c] = E K,  Y [c c] = E W F K
     N ← N − X Xᵀ,  H ← H − s (X Yᵀ + Y Xᵀ) + X (KᵀFK) Xᵀ
 
 for c²·d operations each, where N and H from W itself, a survey, take c²·d². N only falls. So with
@@ -27,8 +29,9 @@ R = N⁻¹ as it was some picks ago, and g = tr(R (N_then − N)) < 1,
 
     tr(R H) ≤ Δ ≤ tr(R H) / (1 − g):
 
-few labels need more than these two to know that they are not the best to add. The E are never
-formed: E Z = √p ⊙ (G − p·G) with G_a = h Z_a.
+for most labels these two show that they are not the best to add, and N need not be inverted anew.
+The E are never formed: E Z = √p ⊙ (G − p·G) for any Z [c·d q], where G_a [q] = h Z_a, and Z_a [d q]
+are the rows of Z for class a.
 """
 
 from dataclasses import dataclass
@@ -43,9 +46,11 @@ from torch import Tensor
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.kernels.elementwise import renormalised
 from foresee.strategies.badge import last_layer
 from foresee.strategies.candidates import (
     at_once,
+    check_number,
     check_subsets,
     check_target,
     check_whole,
@@ -56,7 +61,7 @@ from foresee.types import View
 _CHUNK = 1 << 20  # numbers worked on at once
 _SPARE = 2  # labels chosen for each that is kept
 _MARGIN = 1.001  # more than the rounding of Δ in float32
-_FALL = 0.1  # of what a label changes, after which a survey makes up for rounding
+_FALL = 0.1  # once Δ falls to this share, a survey makes up for rounding
 _MATRICES = 5  # of the last layer's size, squared, that are held at once, in float64
 _BLOCKS = 8  # of c × c numbers that each candidate holds at once
 _COARSE = 1e6  # squared length of embeddings, in ridges, up to which float32 is enough
@@ -99,8 +104,7 @@ class Bait:
         checks.byte_count("memory", self.memory)
         if self.focus not in ("pool", "target"):
             raise InputError(f'focus must be "pool" or "target", got {self.focus!r}')
-        if not 0 < self.ridge < np.inf:
-            raise InputError(f"ridge must be positive and finite, got {self.ridge}")
+        check_number("ridge", self.ridge)
         check_whole("axes", self.axes, optional=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -182,8 +186,7 @@ class _Layer:
 
     def renormalised(self) -> "_Layer":
         """The same in float64, where rows sum to one again: no information is negative."""
-        p = self.p.double()
-        return _Layer(p / p.sum(1, keepdim=True), self.h.double())
+        return _Layer(renormalised(self.p), self.h.double())
 
     def along(self, axes: Float[Tensor, "d k"] | None, dtype: torch.dtype) -> "_Layer":
         """The same with embeddings along some axes only."""
@@ -205,15 +208,15 @@ class _Layer:
         """E Q Eᵀ of each point, for a symmetric Q."""
         (n, c), d = self.p.shape, self.h.shape[1]
         Q = Q.to(self.h)
-        found = self.p.new_empty(n, c, c)
+        hQh = self.p.new_empty(n, c, c)  # h Q_ab hᵀ, Q_ab [d d] being the block of classes a and b
         start = 0
         for part in self.parts():
             rows = slice(start, start + len(part.h))
             for a in range(c):
                 hQ = (part.h @ Q[a * d : (a + 1) * d]).view(-1, c, d)
-                found[rows, a] = (hQ @ part.h[:, :, None])[:, :, 0]
+                hQh[rows, a] = (hQ @ part.h[:, :, None])[:, :, 0]
             start = rows.stop
-        return self._scored(self._scored(found).mT)
+        return self._scored(self._scored(hQh).mT)  # from the left, then from the right
 
     def _scored(self, G: Float[Tensor, "n c q"]) -> Float[Tensor, "n c q"]:
         """√p ⊙ (G − p·G), by differences from the likeliest class, which keep their digits."""
@@ -227,10 +230,10 @@ class _Layer:
         total = torch.zeros(c * d, c * d, dtype=torch.float64, device=self.h.device)
         for part in self.parts():
             for a in range(c):
-                share = -part.p * part.p[:, a : a + 1]
-                share[:, a] = part.p[:, a] * (1 - part.p[:, a])
-                shares = (share[:, :, None] * part.h[:, None]).flatten(1)
-                total[a * d : (a + 1) * d] += part.h.T @ shares
+                row = -part.p * part.p[:, a : a + 1]  # row a of diag p − p pᵀ [n c]
+                row[:, a] = part.p[:, a] * (1 - part.p[:, a])
+                row_h = (row[:, :, None] * part.h[:, None]).flatten(1)  # [n c·d]
+                total[a * d : (a + 1) * d] += part.h.T @ row_h
         return total
 
     def dense(self, which: Int[Tensor, "1"]) -> Float[Tensor, "c k"]:
@@ -246,23 +249,24 @@ def _greedy(
     """Add the labels that lower tr(W F) most, or drop those that raise it least. Overwrites W."""
     picks = [torch.zeros(0, dtype=torch.int64, device=W.device)]
     identity = torch.eye(points.p.shape[1]).to(points.p)
-    N = H = R = first = torch.empty(0)
+    N = H = R = best_then = torch.empty(0)
     fresh = False
     for _ in range(size):
-        if not fresh:
+        if not fresh:  # survey
             N = identity + sign * points.between(W)
             H = points.between(W @ F @ W)
             R = torch.linalg.inv_ex(N).inverse
-        changes = sign * _changes(N, H, R, torch.cat(picks), all_of_them=sign < 0 or N.is_cuda)
-        best, pick = changes.index_fill_(0, torch.cat(picks), -torch.inf).max(0, keepdim=True)
+        # What is added lowers tr(W F) by Δ: the most. What is dropped raises it by Δ: the least.
+        gains = sign * _changes(N, H, R, torch.cat(picks), all_of_them=sign < 0 or N.is_cuda)
+        best, pick = gains.index_fill_(0, torch.cat(picks), -torch.inf).max(0, keepdim=True)
         picks.append(pick)
-        first = first if fresh else best
-        fresh = bool(best.abs() >= _FALL * first.abs())
+        best_then = best_then if fresh else best
+        fresh = bool(best.abs() >= _FALL * best_then.abs())
         K, WFK, KFK = _change(points.dense(pick), W, F, sign)
         W.addmm_(K, K.T, alpha=-sign)
         X, Y = points.times(torch.cat([K, WFK], 1)).split(len(KFK), 2)  # [n c c] both
         N -= X @ X.mT
-        half = X @ (Y - X @ (sign / 2 * KFK).to(X)).mT
+        half = X @ (Y - X @ (sign / 2 * KFK).to(X)).mT  # X Yᵀ − s X (KᵀFK) Xᵀ / 2
         H -= sign * (half + half.mT)
     return torch.cat(picks)
 
@@ -292,7 +296,7 @@ def _change(
     """K, W F K and Kᵀ F K of a label that is added or dropped."""
     EW = E @ W
     N = torch.eye(len(E)).to(E) + sign * EW @ E.T
-    L = torch.linalg.cholesky_ex(N).L  # which N always has, and without a look if so
+    L = torch.linalg.cholesky_ex(N).L  # N always has one: _ex does not wait to make sure
     K = torch.linalg.solve_triangular(L, EW, upper=False).T
     FK = F @ K
     return K, W @ FK, K.T @ FK

@@ -1,18 +1,20 @@
 """Batches that are judged as a whole: BatchMell and BatchBALD, greedy on sampled labels.
 
-What a batch B tells depends on the labels y that it may get. Each label vector leaves a belief over
-the draws, w_t ∝ Π_{i ∈ B} P_it(y_i), and Y_B is the mixture of them:
+What a batch B tells depends on the labels y that its points will get. Each vector of labels has
+its chance Pr(Y_B = y), and leaves a belief over the draws, w_t ∝ Π_{i ∈ B} P_it(y_i). By the chain
+rule, E_y being the mean over label vectors and I_w an information under the belief that y leaves,
 
     mean_v I(Y_v; Y_B ∪ Y_i) = mean_v I(Y_v; Y_B) + E_y mean_v I_w(Y_v; Y_i)      (BatchMell)
     I(θ; Y_B ∪ Y_i)          = I(θ; Y_B)          + E_y I_w(θ; Y_i)               (BatchBALD)
 
 so a greedy step is the plain score under each belief, averaged. The paper's batch objective
-f(B) = Σ_v H(Y_v | Y_B) is what BatchMell lowers. While c^|B| ≤ ``samples`` all label vectors are
-kept and the averages are exact; from then on ``samples`` of them are drawn, one label at a time.
+f(B) = Σ_v H(Y_v | Y_B) is what BatchMell lowers. While there are no more than ``samples`` possible
+label vectors, all are kept and the averages are exact; from then on ``samples`` of them are drawn,
+one label at a time.
 
-T draws can tell log T nats and no more: a batch uses that up after a few picks, whose labels leave
-one draw each. When the best gain falls below a hundredth of the first, the labels so far are
-forgotten and the next picks form a new layer, without points that are taken.
+T draws can tell log T nats and no more. A batch uses that up after a few picks: then a label vector
+leaves hardly more than one draw. When the best gain falls below a hundredth of the first, the
+labels so far are forgotten, and the next picks begin anew among the points that are left.
 """
 
 from collections.abc import Callable
@@ -82,12 +84,12 @@ class BatchMell:
         order = draw_candidates(view, size, self.candidates, rng)
         val = target_draws(view, self.targets, rng)
         pools = pool_draws(view, order, val)
-        scores = torch.cat([tiled.log_loss_reduction(pool, val) for pool in pools])
+        scores = torch.cat([tiled.log_loss_reduction(pool.to(val), val) for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
         best = order[scores.sort(descending=True, stable=True).indices[:keep].cpu().numpy()]
         name = "posterior.predict(pool)"
         short = predicted(name, view.posterior.predict, view.pool[best], len(best))
-        pool = checked_draws(name, short)
+        pool = checked_draws(name, short).to(val)
 
         def gain(beliefs: Beliefs) -> Tensor:
             return target_information(pool, val, beliefs)
@@ -126,20 +128,20 @@ class BatchBALD:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         order = draw_candidates(view, size, self.candidates, rng)
         pool = gathered(pool_draws(view, order), len(order))
-        told = divergence(pool)
+        divergences = divergence(pool)
 
         def gain(beliefs: Beliefs) -> Tensor:
-            return parameter_information(pool, told, beliefs)
+            return parameter_information(pool, divergences, beliefs)
 
         with tiled.full_precision():
             return order[_greedy(pool, size, gain, self.samples, rng)]
 
 
 class Beliefs(NamedTuple):
-    """What label vectors of a batch would leave: their chances, and a weight for every draw.
+    """What s label vectors of a batch would leave: their chances, and a weight for every draw.
 
-    They are all the vectors there are, and some without a chance, or else samples, each of the same
-    chance. Which of the two is a tensor, too: on a GPU nobody waits to know it.
+    They are either all vectors that are possible, and some that are not, of chance 0, or samples,
+    all of the same chance. ``sampled`` says which: a tensor, so that nobody waits for a GPU.
     """
 
     chance: Float[Tensor, "s"]
@@ -148,7 +150,7 @@ class Beliefs(NamedTuple):
 
 
 def prior(pool: Float[Tensor, "n t c"], vectors: int = 1) -> Beliefs:
-    """Before any label every draw counts the same; all vectors but one are there in name only."""
+    """Before any label: one empty vector, by which all draws weigh the same; others of chance 0."""
     t = pool.shape[1]
     chance = (torch.arange(vectors, device=pool.device) == 0).to(pool)
     weight = pool.new_full((vectors, t), 1 / t)
@@ -158,25 +160,25 @@ def prior(pool: Float[Tensor, "n t c"], vectors: int = 1) -> Beliefs:
 def after(
     beliefs: Beliefs, probs: Float[Tensor, "t c"], samples: int, rng: np.random.Generator
 ) -> Beliefs:
-    """Add a label: all its values as long as there are few enough vectors, else one for each."""
+    """Add a label: all its values while ``samples`` vectors hold them, else one drawn for each."""
     every, c = every_label(beliefs, probs), probs.shape[1]
     if len(every.chance) <= samples:
         return every
     possible = every.chance > 0
     sampled = beliefs.sampled | (possible.sum() > samples)
-    # Of those that are samples already each gets one label; else vectors are drawn first.
-    same = torch.arange(samples, device=probs.device) % len(beliefs.chance)
-    rows = torch.where(beliefs.sampled, same, _draw(beliefs.chance.expand(samples, -1), rng))
-    values = _draw((beliefs.weight @ probs)[rows], rng)
-    first = possible.to(torch.int8).argsort(descending=True, stable=True)[:samples]
-    kept = torch.where(sampled, rows * c + values, first)
+    # Vectors that are samples already each get one label; of all vectors some are drawn before.
+    each = torch.arange(samples, device=probs.device) % len(beliefs.chance)
+    vectors = torch.where(beliefs.sampled, each, _draw(beliefs.chance.expand(samples, -1), rng))
+    values = _draw((beliefs.weight @ probs)[vectors], rng)
+    all_possible = possible.to(torch.int8).argsort(descending=True, stable=True)[:samples]
+    kept = torch.where(sampled, vectors * c + values, all_possible)
     chance = torch.where(sampled, 1 / samples, every.chance[kept])
     return Beliefs(chance, every.weight[kept], sampled)
 
 
 def every_label(beliefs: Beliefs, probs: Float[Tensor, "t c"]) -> Beliefs:
-    """Add a label: all its values, each with its chance."""
-    joint = beliefs.weight[:, None] * probs.T  # [s c t]
+    """Add a label: every vector with each of its c values, which makes s·c vectors."""
+    joint = beliefs.weight[:, None] * probs.T  # w_t P_t(y) [s c t]
     given = joint.sum(2, keepdim=True)  # [s c 1]
     chance = (beliefs.chance[:, None] * given[..., 0]).flatten()
     weight = torch.where(given > 0, joint / given, 1 / len(probs)).flatten(0, 1)
@@ -186,7 +188,7 @@ def every_label(beliefs: Beliefs, probs: Float[Tensor, "t c"]) -> Beliefs:
 def target_information(
     pool: Float[Tensor, "n t c"], val: Float[Tensor, "m t c"], beliefs: Beliefs
 ) -> Float[Tensor, "n"]:
-    """E_y mean_v I_w(Y_v; Y_i), each in the form that keeps its digits (see `tiled`)."""
+    """E_y mean_v I_w(Y_v; Y_i), one belief after the other."""
     rows = max(1, at_once(_CHUNK, pool) // (pool.shape[2] * val.shape[0] * val.shape[2]))
     total = pool.new_zeros(len(pool))
     for chance, weight in zip(beliefs.chance, beliefs.weight, strict=True):
@@ -198,7 +200,7 @@ def target_information(
 
 
 def divergence(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n t"]:
-    """KL(P_it ‖ p̄_i), of every draw from the mean."""
+    """KL(P_it ‖ p̄_i), of every draw from the mean: Σ_c p̄_c φ(P_tc / p̄_c − 1)."""
     parts = []
     for part in pool.split(max(1, at_once(_CHUNK, pool) // pool[0].numel())):
         relative, mean = tiled.relative(part)
@@ -207,19 +209,20 @@ def divergence(pool: Float[Tensor, "n t c"]) -> Float[Tensor, "n t"]:
 
 
 def parameter_information(
-    pool: Float[Tensor, "n t c"], told: Float[Tensor, "n t"], beliefs: Beliefs
+    pool: Float[Tensor, "n t c"], divergences: Float[Tensor, "n t"], beliefs: Beliefs
 ) -> Float[Tensor, "n"]:
     """E_y I_w(θ; Y_i) = E_y Σ_t w_t KL(P_it ‖ p̄_i) − E_y KL(Σ_t w_t P_it ‖ p̄_i).
 
-    ``told`` is the `divergence` of the pool. The second term is I(Y_i; Y_B), what MELL is for a
-    target that has the label vectors as classes; its terms may be shared out to several targets.
+    ``divergences`` are the KL(P_it ‖ p̄_i). The second term is I(Y_i; Y_B): MELL for one target that
+    has the label vectors y as classes, with probabilities Pr(y | θ_t) = Pr(y) w_t t. As MELL is a
+    sum over these classes, they may be shared out to made-up targets of c classes each.
     """
-    c = pool.shape[2]
-    classes = beliefs.weight * beliefs.chance[:, None] * pool.shape[1]
+    _, t, c = pool.shape
+    classes = beliefs.weight * beliefs.chance[:, None] * t  # [s t]
     classes = torch.nn.functional.pad(classes, (0, 0, 0, -len(classes) % c))
-    targets = classes.view(-1, c, pool.shape[1]).transpose(1, 2).contiguous()
+    targets = classes.view(-1, c, t).transpose(1, 2).contiguous()  # [s/c t c]
     known = tiled.log_loss_reduction(pool, targets, binary=False) * len(targets)
-    return (told @ (beliefs.chance @ beliefs.weight) - known).clamp_min_(0)
+    return (divergences @ (beliefs.chance @ beliefs.weight) - known).clamp_min_(0)
 
 
 def _greedy(
@@ -246,7 +249,7 @@ def _greedy(
 
 
 def _anew(exhausted: Bool[Tensor, ""], beliefs: Beliefs, pool: Float[Tensor, "n t c"]) -> Beliefs:
-    """Forget all labels where they have told all they can."""
+    """The prior where the labels have told all they can, else the beliefs as they are."""
     new = prior(pool, len(beliefs.chance))
     return Beliefs(*(torch.where(exhausted, *pair) for pair in zip(new, beliefs, strict=True)))
 
@@ -290,7 +293,7 @@ def _best_pair(
     alone, pairs = gain(beliefs), list[Tensor]()
     for i in left[:-1]:
         # All labels of i: a sampled one would hide what the pair tells.
-        both = alone[i] + gain(every_label(beliefs, pool[i]))
+        both = alone[i] + gain(every_label(beliefs, pool[i]))  # gain of i with each other [n]
         both[: i + 1] = -1  # as a pair has one gain, whoever comes first
         pairs.append(both.index_fill_(0, closed, -1))
     best, at = torch.stack(pairs).flatten().max(0)

@@ -14,13 +14,16 @@ and that bounds the term:
 
     term_ic  ≤  min(log(1 + χ²_ic), κ(x_ic) χ²_ic)
 
-The first by Jensen's inequality: the left side is a mean of divergences, none of which is above
-log(1 + its χ²). The second as φ(u) ≤ κ(x) u² for u ≥ −x, where κ(x) = φ(−x) / x² grows from ½ to 1;
-and u ≥ −x_ic both for x = −min_t A_ict, as u is a mean of A_ic over weighted draws, and for
-x = ‖A_ic‖ max ‖B_jk‖ / t.
+The first bound is Jensen's inequality: Σ_k q̄_jk φ(u) is a divergence, which is at most
+log(1 + its χ²), and a term is the mean of these over targets. The second holds as φ(u) ≤ κ(x) u²
+for u ≥ −x, where κ(x) = φ(−x) / x² grows from ½ to 1. Two values of x_ic will do, and the lower is
+taken:
 
-No term is negative. So the terms of likely classes alone are a lower bound of MELL, and adding the
-bounds of the others makes it an upper one: `_Targets.bracket`.
+    −min_t A_ict,  as u is a mean of A_ict over draws, weighted by Q_jtk
+    ‖A_ic‖ max_jk ‖B_jk‖ / t,  by Cauchy and Schwarz
+
+No term is negative. So the terms of likely classes alone are a lower bound of MELL, and with the
+bounds of all the others it becomes an upper one: `_Targets.bracket`.
 """
 
 from collections.abc import Callable
@@ -88,7 +91,7 @@ class TopMell:
         for points in pool_draws(view, order, val, self.chunk):
             floor = scores[-1] if len(scores) == size else 0.0
             with tiled.full_precision():
-                best = _top(points, targets, min(size, len(points)), floor)
+                best = _top(points.to(val), targets, min(size, len(points)), floor)
             picks = np.append(picks, start + best.picks)
             scores = np.append(scores, best.scores)
             # Stable: of equals the first wins, and the order is random.
@@ -136,16 +139,16 @@ def _top(points: Float[Tensor, "n t c"], targets: "_Targets", k: int, floor: flo
     """The k highest scores, less some of those that are below ``floor``.
 
     Points are scored by falling upper bound, block by block, until no bound reaches the k-th
-    highest score; where classes are many, a tighter bound is tried the same way before.
+    highest lower one, which a score is too. Where classes are many, tighter bounds are computed
+    first, in the same way.
     """
     n = len(points)
     high = targets.bound(points)  # [n], as are all below
     low = torch.zeros_like(high)
-    scored = torch.zeros(n, dtype=torch.bool, device=high.device)
 
-    def tighten(evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], unless: Tensor) -> Tensor:
-        """Where it may matter, replace the bounds; return where."""
-        done = unless.clone()
+    def tighten(evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        """Replace the bounds of all points that may be among the k; return which those are."""
+        done = torch.zeros(n, dtype=torch.bool, device=high.device)
         step = max(k, _BLOCK)
         while True:
             least = max(floor, float(low.topk(k).values[-1]))
@@ -159,12 +162,11 @@ def _top(points: Float[Tensor, "n t c"], targets: "_Targets", k: int, floor: flo
             step = max(_BLOCK, k // 8)
 
     if targets.pruning_pays(points):
-        tighten(targets.bracket, unless=scored)
-    scored = tighten(targets.score, unless=scored)
-    found = arrays.numpy(scored.nonzero()[:, 0])
-    scores = arrays.numpy(low)[found]
+        tighten(targets.bracket)
+    scored = arrays.numpy(tighten(targets.score).nonzero()[:, 0])
+    scores = arrays.numpy(low)[scored]
     order = np.argsort(-scores, kind="stable")[:k]
-    return Best(found[order], scores[order], len(found) / n)
+    return Best(scored[order], scores[order], len(scored) / n)
 
 
 class _Targets:
@@ -199,7 +201,7 @@ class _Targets:
         return scores, scores
 
     def pruning_pays(self, points: Float[Tensor, "n t c"]) -> bool:
-        """Whether there are few likely classes."""
+        """Whether few classes are likely, of points times of targets: so much `bracket` costs."""
         shares = [x.float().mean() for x in (points[:1000].mean(1) >= self.below, self.likely)]
         return bool(shares[0] * shares[1] < 0.2)
 
@@ -208,33 +210,36 @@ class _Targets:
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
         """Bounds from below and from above, by the likely classes of points and targets.
 
-        Points are put together by their number of likely classes, rounded up to one of few levels.
+        Points with like numbers of likely classes go together: these are rounded up to 3, 4, 6, 8,
+        12, 16, ….
         """
         c = points.shape[2]
         levels = sorted({min(c, k << s) for k in (3, 4) for s in range(c.bit_length())})
         counts = (points.mean(1) >= self.below).sum(1)  # [n]
-        level = torch.bucketize(counts, torch.tensor(levels, device=counts.device))  # [n]
+        level_of = torch.bucketize(counts, torch.tensor(levels, device=counts.device))  # [n]
         low, high = points.new_empty(2, len(points))
-        for place, keep in enumerate(levels):
-            which = (level == place).nonzero()[:, 0]
+        for level, keep in enumerate(levels):
+            which = (level_of == level).nonzero()[:, 0]
             for part in which.split(max(1, _ENTRIES // points[0].numel())) if len(which) else ():
                 low[part], high[part] = self._bracket(points[part], keep)
         return low, high
 
     def _bracket(self, points: Float[Tensor, "n t c"], keep: int) -> tuple[Tensor, Tensor]:
-        """The same with the ``keep`` likeliest classes of each point."""
+        """`bracket` by the ``keep`` likeliest classes of each point."""
         _, t, _ = points.shape
         rows, mean, _ = _deviations(points)  # [n c t], [n c]
         mean, kept = mean.topk(keep)  # [n keep] both
         classes = points.gather(2, kept[:, None].expand(-1, t, -1))  # [n t keep]
-        # Every term is a class of a point with one of a target: those may be regrouped at will.
+        # MELL is a sum over pairs of a point's class and a target's. So the likely classes of all
+        # targets may be shared out to made-up targets, of ``keep`` classes each.
         likely = self.val.transpose(1, 2)[self.likely]  # [k t]
         groups = torch.nn.functional.pad(likely, (0, 0, 0, -len(likely) % keep))
         groups = groups.view(-1, keep, t).transpose(1, 2).contiguous()  # [k/keep t keep]
-        reduction = tiled.log_loss_reduction(classes, groups, binary=False)
+        reduction = tiled.log_loss_reduction(classes, groups, binary=False)  # mean over groups
         low = reduction * (len(groups) / len(self.val))  # [n]
-        # Missing: all of the unlikely classes of the point; of the likely, unlikely targets'.
+        # Missing: the point's unlikely classes with all of the targets', p̄ · term at most,
         missing = self._class_bounds(points).scatter(1, kept, 0).sum(1)  # [n]
+        # and its likely classes with the targets' unlikely ones, p̄ · χ² at most.
         rows = rows.gather(1, kept[..., None].expand(-1, -1, t))  # [n keep t]
         missing += (mean * (rows @ self.unlikely_root).square().sum(2)).sum(1)
         return low, (low + missing) * _SLACK
@@ -243,7 +248,7 @@ class _Targets:
         """p̄ · min(log(1 + χ²), κ(x) χ²): at least p̄ · term, for every class."""
         rows, mean, length = _deviations(points)  # [n c t], [n c], [n c]
         chi2 = (rows @ self.root).square().sum(2)  # [n c]
-        x = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)  # [n c]
+        x = torch.minimum(-rows.amin(2), length * self.longest).clamp(1e-3, 1)  # u ≥ −x [n c]
         kappa = phi(-x) / x.square()  # [n c]
         return mean * torch.minimum(chi2.log1p(), kappa * chi2)
 

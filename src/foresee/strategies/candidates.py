@@ -39,6 +39,16 @@ def check_whole(name: str, value: Any, fewest: int = 1, optional: bool = False) 
         raise InputError(f"{name} must be {or_none}at least {fewest}, got {value}")
 
 
+def check_number(name: str, value: Any, zero: bool = False, optional: bool = False) -> None:
+    """Check a finite number above zero, or that may be zero; or None, if that is an option."""
+    if optional and value is None:
+        return
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not is_number or not (0 < value < np.inf or (zero and value == 0)):
+        or_none, least = "None or " if optional else "", "at least 0" if zero else "positive"
+        raise InputError(f"{name} must be {or_none}{least} and finite, got {value}")
+
+
 def check_request(view: View, size: int, rng: np.random.Generator) -> None:
     """Check what every strategy is called with."""
     seeding.check(rng)

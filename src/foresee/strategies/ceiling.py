@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from foresee.kernels.elementwise import renormalised
 from foresee.strategies.drawspace import reflected, target_gram
 
 _ENTRIES = 1 << 20  # of the predictions that are worked on at once
@@ -75,7 +76,7 @@ def tangent(batch: Float[Tensor, "k t c"], val: Float[Tensor, "m t c"], noise: f
     >>> round(found.worth, 3), round(ceiling, 3)
     (0.004, 0.052)
     """
-    S = target_gram(_renormalised(val))
+    S = target_gram(renormalised(val))
     L = _looks(batch, noise)
     rows = L.flatten(0, 1)
     W = torch.linalg.inv(torch.eye(len(S), dtype=S.dtype, device=S.device) + rows.T @ rows)
@@ -86,12 +87,6 @@ def tangent(batch: Float[Tensor, "k t c"], val: Float[Tensor, "m t c"], noise: f
 
 def _looks(probs: Float[Tensor, "n t c"], noise: float) -> Float[Tensor, "n k t"]:
     """L with LᵀL = J."""
-    E = reflected(_renormalised(probs))
+    E = reflected(renormalised(probs))
     N = (1 + noise) * torch.eye(E.shape[1], dtype=E.dtype, device=E.device) - E @ E.mT
     return torch.linalg.solve_triangular(torch.linalg.cholesky(N), E, upper=False)
-
-
-def _renormalised(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n t c"]:
-    """In float64, where rows that were rounded sum to one again: noise must not be negative."""
-    probs = probs.double()
-    return probs / probs.sum(2, keepdim=True)

@@ -75,11 +75,11 @@ def _k_centre(
     # Without any centre, the first is as far as all.
     picks, centres = ([], known) if len(known) else ([0], points[:1])
     _add_centres(far, points, centres)
-    found = _farthest_first(points, far, size, picks)
-    centres = torch.cat([known, points[found]])
+    chosen = _farthest_first(points, far, size, picks)
+    centres = torch.cat([known, points[chosen]])
     longest = torch.linalg.vector_norm(centres, dim=1).amax()
-    nearest = _squared(centres[-1:], centres[:-1])
-    return found, bool((nearest >= RESOLUTION * longest**2).all())
+    from_last = _squared(centres[-1:], centres[:-1])
+    return chosen, bool((from_last >= RESOLUTION * longest**2).all())
 
 
 def _add_centres(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from foresee import arrays
 from foresee.errors import InputError
 from foresee.scores import entropy
-from foresee.strategies.candidates import check_request, check_target
+from foresee.strategies.candidates import check_request, check_target, check_whole
 from foresee.strategies.greedy import GreedyConditioning
 from foresee.strategies.herding import UncertaintyHerding, herd, nearest_hundredth
 from foresee.strategies.topk import TopK
@@ -28,8 +28,8 @@ def default_strategy(view: View, size: int) -> Strategy:
     """Choose how to choose a batch.
 
     Args:
-        view: what there is to see; without ``val`` the pool itself is the target, without
-            ``posterior`` there is no label yet.
+        view: what there is to see; without ``posterior`` there is no label yet. What is chosen
+            needs ``val``, for which `Default` puts the pool where there is none.
         size: of the batch, from one point to thousands.
 
     Returns:
@@ -119,9 +119,7 @@ class Default:
 
     def __post_init__(self) -> None:
         for name in ("widest", "candidates_each"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
+            check_whole(name, getattr(self, name))
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""

@@ -14,6 +14,7 @@ from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.scores import mell
 from foresee.strategies.candidates import (
+    check_number,
     check_subsets,
     draw_candidates,
     gathered,
@@ -52,8 +53,7 @@ class PowerMell:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets, fewest=0)
-        if not 0 <= self.power < np.inf:
-            raise InputError(f"power must be at least 0 and finite, got {self.power}")
+        check_number("power", self.power, zero=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order they were drawn."""

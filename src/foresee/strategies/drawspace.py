@@ -1,14 +1,15 @@
 """What labels tell of each other by their second moments, with the draws as coordinates.
 
-The Brier score sees a label as a vector of zeros and one, and the best linear predictor of some
-labels from others needs no more than their means and covariances. With P_i [t c] the predictions
-for point i and p̄_i [c] their mean over draws (Q_j and q̄_j those for target j) these are the ones of
+The Brier score takes a label for a vector of zeros and a one, and the best linear predictor of some
+such vectors from others needs no more than their means and covariances. P_i [t c] being the
+predictions for point i, and p̄_i [c] their mean over draws (Q_j and q̄_j those for target j), labels
+have the means and covariances of this model:
 
     y_i = p̄_i + √p̄_i ⊙ (E_i z + noise)                    z [t] has mean 0 and covariance I
     E_i [c t] = (P_i − p̄_i)ᵀ / √(t p̄_i)                    label i, as far as the draws explain it
     S [t t] = Σ_j (Q_j − q̄_j)(Q_j − q̄_j)ᵀ / (t m)         the labels to predict
 
-A batch of labels that are known is felt through W alone:
+All that a batch of known labels does to the others, it does through W:
 
     W [t t], at first I                                   covariance of z given the batch
     M_i [k k] = N_i + E_i W E_iᵀ                           covariance of label i given the batch
@@ -24,8 +25,8 @@ and there are two accounts of it:
 
 By the first, with W = I and ε = 0, the score is MEBL. But draws that agree more than they are right
 call noise what they do not know: then no label seems to tell what another does, and a batch is
-redundant. By the second the noise is a share ε of what the draws explain of a typical label, the
-mean v over labels by what they explain of each. So it does not matter how wide the draws spread.
+redundant. By the second the noise is a share ε of v, what the draws explain of a typical label: a
+mean over labels, each weighted by just that. So it does not matter how wide the draws spread.
 
 Probabilities sum to one, so √p̄ᵀE_i = 0: a label of c classes has k = c − 1 directions. (The true
 M_i is zero in the direction of √p̄, which E_i never meets.) A reflection that takes √p̄ to the first
@@ -33,21 +34,22 @@ axis leaves scores as they are and the first row of E_i zero, so that row is lef
 
     E_j ← E_j − E_0 √p̄_j / (1 + √p̄_0),  j = 1 … k         E_i [k t] of the code
 
-The other labels follow by what they share with the new one,
+Once a label is in the batch, every other one is brought up to date by what it shares with that one:
 
-    X [k k] = E K,  Y [k k] = E (W S K − K (KᵀSK) / 2)
+    Z [t k] = W S K − K (KᵀSK) / 2,  by the W before
+    X [k k] = E K,  Y [k k] = E Z
     M ← M − X Xᵀ,  H ← H − X Yᵀ − Y Xᵀ
 
-for k²·t operations each, where M and H from W itself, a survey, take k·t².
+To follow a label so takes k²·t operations. A survey, M and H from W itself, takes k·t².
 
 M only falls. So with R = M⁻¹ as it was some picks ago, and g = tr(R (M_then − M)) < 1,
 
     tr(R H) ≤ score ≤ tr(R H) / (1 − g):
 
-few labels need more than these two to know that they are not the best.
+for most labels these two show that they are not the best, and M need not be inverted anew.
 
 Scores usually fall as the batch grows, yet a label may gain by another that tells apart what it
-mixes: old scores are no upper bounds. But W falls as well. So while W goes from W₀ to W₁,
+mixes: an old score is no upper bound. But W only falls, too. So while W goes from W₀ to W₁,
 
     √score_i(W) ≤ √score_i(W₁) + √(λ · tr(M_i(W₁)⁻¹ (M_i(W₀) − M_i(W₁)))),  λ = λ_max(S (W₀ − W₁)),
 
@@ -74,9 +76,9 @@ X = TypeVar("X")
 TAKEN = -1.0
 
 _MARGIN = 1.001  # more than the rounding of a score in float32
-_SAME = 1.00001  # what one label may score by two products
-_AXES = 128  # of the draws, whose products with all later ones are computed at once
-_PARTS = 20  # of the targets, whose products are added up before float64 takes their sum
+_SAME = 1.00001  # by how much one label's score may differ between two products
+_AXES = 128  # draws whose products with all later ones are computed at once
+_PARTS = 20  # of the targets, whose products are added up in their own type, then in float64
 _CHUNK = 1 << 19  # entries of E that are worked on at once: they stay in the cache
 _COARSE = 1e-2  # noise from which float32 is enough for K
 
@@ -96,10 +98,11 @@ def reflected(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n k t"]:
 
 
 def reflections(probs: Float[Tensor, "n t c"]) -> Iterator[Float[Tensor, "l k t"]]:
-    """The same, as many labels at once as stay in the cache."""
+    """E as `reflected` gives it, as many labels at once as stay in the cache."""
     n, t, c = probs.shape
     for part in _parts(n, t * c, probs):
         E, root = _explained(probs[part])
+        # E_j − E_0 √p̄_j / (1 + √p̄_0)
         yield torch.addcmul(E[:, 1:], root[:, 1:] / (1 + root[:, :1]), E[:, :1], value=-1)
 
 
@@ -113,9 +116,9 @@ def _explained(
 
 
 def typical(E: Float[Tensor, "n k t"]) -> Float[Tensor, ""]:
-    """v: what the draws explain of a direction of a label, a mean by just that; 1 if nothing."""
-    told = torch.linalg.vector_norm(E, dim=(1, 2)).square() / E.shape[1]  # [n]
-    return torch.where(told.sum() > 0, told.square().sum() / told.sum(), 1)
+    """v = Σ s² / Σ s, where s_i = tr(E_i E_iᵀ) / k; 1 where draws explain nothing of any label."""
+    s = torch.linalg.vector_norm(E, dim=(1, 2)).square() / E.shape[1]  # [n]
+    return torch.where(s.sum() > 0, s.square().sum() / s.sum(), 1)
 
 
 def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
@@ -126,10 +129,10 @@ def target_gram(val: Float[Tensor, "m t c"]) -> Float[Tensor, "t t"]:
     for first in range(0, len(parts), _PARTS):
         sums = val.new_zeros(t, t)
         for part in parts[first : first + _PARTS]:
-            deviations = _centred(val[part])[0].view(-1, t)
-            for axis in range(0, t, _AXES):  # the other half is the same
-                some = slice(axis, axis + _AXES)
-                sums[some, axis:].addmm_(deviations[:, some].T, deviations[:, axis:])
+            deviations = _centred(val[part])[0].view(-1, t)  # a row for each target and class
+            for axis in range(0, t, _AXES):  # what is below the diagonal is the same
+                block = slice(axis, axis + _AXES)
+                sums[block, axis:].addmm_(deviations[:, block].T, deviations[:, axis:])
         S += sums
     return (S.triu() + S.triu(1).T).div_(t * m)
 
@@ -150,10 +153,10 @@ def _parts(n: int, entries: int, like: Tensor) -> list[slice]:
 
 
 class Known:
-    """A batch of labels: W = V − BᵀB, by V [t t] for the first of them and Kᵀ [k t] of each other.
+    """W after a batch of labels, as V − BᵀB: V [t t] after the first, B [r t] the Kᵀ of all later.
 
-    As long as B is small, to pass over it is faster than to bring a whole matrix up to date. All is
-    of the type of S. ``size`` is how many rows B has; V is None as long as it is I.
+    As long as B has few rows, products with it are faster than to bring a whole W up to date. All
+    is of the type of S. ``size`` is r, how many rows B has; V is None as long as it is I.
     """
 
     def __init__(self, S: Float[Tensor, "t t"], V: Float[Tensor, "t t"] | None = None) -> None:
@@ -161,7 +164,7 @@ class Known:
         self._space = S.new_empty(3 * len(S) // 4, len(S))
 
     def times(self, A: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
-        """A W."""
+        """A W = A V − (A Bᵀ) B."""
         B = self._space[: self.size]
         return (A if self.V is None else A @ self.V) - (A @ B.T) @ B
 
@@ -171,7 +174,7 @@ class Known:
         return (_identity(B) if self.V is None else self.V) - B.T @ B
 
     def make_room(self, rows: int) -> None:
-        """Let B grow by so many rows."""
+        """Let B grow by so many rows: where it is full, V becomes W, and B begins anew."""
         if self.size + rows > len(self._space):
             self.V, self.size = self.matrix().to(self._space), 0
             self._space = self._space.new_empty(max(rows, len(self._space)), len(self.V))
@@ -183,7 +186,7 @@ class Known:
 
 
 class Change(NamedTuple):
-    """What a label changes once it is in the batch: K, and W S K − K (KᵀSK) / 2 by the W before."""
+    """What a label changes once it is in the batch."""
 
     K: Float[Tensor, "t k"]
     Z: Float[Tensor, "t k"]
@@ -192,8 +195,8 @@ class Change(NamedTuple):
 class Labels:
     """Labels that can be asked for, in the order that decides between equals; ``noise`` is ε.
 
-    What a label changes is computed in float64, as W tends to ε and the rounding of 1 must not be
-    felt in it; on a CPU, where that takes three times as long, only if ε is small.
+    What a label changes is computed in float64: W, at first 1, tends to ε, and must not be lost in
+    the rounding of 1. On a CPU, where that takes three times as long, only if ε is small.
     """
 
     def __init__(
@@ -207,7 +210,7 @@ class Labels:
         self.E, self.S, self.aleatoric, self.executor = E, S, aleatoric, executor
         self._S = S if noise < _COARSE or E.is_cuda else S.to(E)
         identity = torch.eye(E.shape[1], dtype=E.dtype, device=E.device)  # [k k]
-        # N, by the draws' own account without the part of E, which is taken off where W is added.
+        # N [k k]; by the draws' own account without − E Eᵀ: `change` and `survey` take W − I for W.
         self._N = (1 + noise if aleatoric else noise * typical(E)) * identity
 
     def map(self, work: Callable[[slice], X], n: int) -> list[X]:
@@ -221,17 +224,17 @@ class Labels:
         E = self.E[which][0].to(self._S)  # [k t]
         EW = known.times(E)  # [k t]
         M = self._N.to(E) + (EW - E if self.aleatoric else EW) @ E.T  # [k k]
-        L = torch.linalg.cholesky_ex(M).L  # which M always has, and without a look if so
-        # From the right: Kᵀ has its rows side by side, as EW has, which later products read faster.
+        L = torch.linalg.cholesky_ex(M).L  # M always has one: _ex does not wait to make sure
+        # Solved from the right, Kᵀ has its rows side by side as EW has: later products are faster.
         K = torch.linalg.solve_triangular(L.T, EW.T, upper=True, left=False)  # [t k]
-        KS = K.T @ self._S  # [k t]
-        Z = known.times(KS) - (KS @ K / 2) @ K.T  # [k t]
-        return Change(K, Z.T)
+        KS = K.T @ self._S  # KᵀS [k t]
+        ZT = known.times(KS) - (KS @ K / 2) @ K.T  # Zᵀ = KᵀS W − (KᵀSK) Kᵀ / 2 [k t]
+        return Change(K, ZT.T)
 
     def survey(
         self, W: Float[Tensor, "t t"] | None = None, taken: Bool[Tensor, "n"] | None = None
     ) -> "Survey":
-        """All labels, given a batch that leaves W and has taken some; None: given nothing."""
+        """M, H and R of all labels from W, and who is in the batch [n]; None: no label is yet."""
         n = len(self.E)
         if W is None or taken is None:
             taken = torch.zeros(n, dtype=torch.bool, device=self.E.device)
@@ -246,16 +249,17 @@ class Labels:
         return Survey(self.E, H, M, R, Known(self._S, W), taken.clone())
 
     def _between(self, A: Float[Tensor, "t t"]) -> Float[Tensor, "n k k"]:
-        """E A Eᵀ, A symmetric: with U + Uᵀ = A a triangle has half of the products."""
+        """E A Eᵀ for a symmetric A = U + Uᵀ: as U is a triangle, by half of the products."""
         k, t = self.E.shape[1:]
         U = A.to(self.E).triu()
         U.diagonal().div_(2)
 
         def product(part: slice) -> Tensor:
             E = self.E[part]  # [l k t]
-            ends = [(axis, min(axis + _AXES, t)) for axis in range(0, t, _AXES)]
-            EU = torch.cat([E.view(-1, t)[:, :b] @ U[:b, a:b] for a, b in ends], 1)
-            half = EU.view(-1, k, t) @ E.mT  # [l k k]
+            columns = [(start, min(start + _AXES, t)) for start in range(0, t, _AXES)]
+            # Columns a to b of U have no entries below row b.
+            EU = torch.cat([E.view(-1, t)[:, :b] @ U[:b, a:b] for a, b in columns], 1)
+            half = EU.view(-1, k, t) @ E.mT  # E U Eᵀ [l k k]
             return half + half.mT
 
         return torch.cat(self.map(product, len(self.E)))
@@ -263,11 +267,16 @@ class Labels:
     def most(
         self, before: "Survey", after: "Survey", changes: Sequence[Change]
     ) -> Float[Tensor, "n"]:
-        """Bounds of the scores between two surveys, during these changes."""
+        """What no score between two surveys exceeds: (√score(W₁) + √(λ tr(M₁⁻¹ (M₀ − M₁))))²."""
         K = torch.cat([change.K for change in changes], 1)  # W₀ − W₁ = K Kᵀ
-        largest = float(torch.linalg.eigvalsh(K.T @ self._S @ K)[-1].clamp_min(0))  # λ
-        shared = _trace(after.R, before.M - after.M).clamp_min_(0)  # [n]
-        return (after.least().sqrt() + (largest * shared).sqrt()) ** 2 * _MARGIN
+        KSK = K.T @ self._S @ K  # has the eigenvalues of S (W₀ − W₁) that are not zero
+        try:
+            largest = float(torch.linalg.eigvalsh(KSK)[-1].clamp_min(0))  # λ
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            # Draws that are fewer than directions leave many equal to zero, at which it may fail.
+            largest = float(torch.linalg.matrix_norm(KSK))  # no less
+        fall = _trace(after.R, before.M - after.M).clamp_min_(0)  # tr(M₁⁻¹ (M₀ − M₁)) [n]
+        return (after.least().sqrt() + (largest * fall).sqrt()) ** 2 * _MARGIN
 
 
 @dataclass
@@ -282,16 +291,17 @@ class Survey:
     taken: Bool[Tensor, "n"]
 
     def some(self, which: Tensor | slice) -> "Survey":
-        """Those at these positions, to be followed apart from the others."""
+        """A copy of those at these positions, to be followed apart from the others."""
         H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
         return Survey(self.E[which], H, M, R, self.known, taken)
 
     def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
-        """Add a label to the batch: one of these, or (None) another."""
+        """Add a label to the batch: ``pick`` of these, or (None) one that is not among them."""
         if pick is not None:
             self.taken.index_fill_(0, pick, True)
         k, t = self.E.shape[1:]
-        self._follow((self.E.view(-1, t) @ _factors([change], self.E)).view(-1, k, 2, 1, k))
+        shared = self.E.view(-1, t) @ _factors([change], self.E)  # X and Y side by side
+        self._follow(shared.view(-1, k, 2, 1, k))
 
     def add_while_best(
         self,
@@ -301,27 +311,28 @@ class Survey:
         block: Int[Tensor, "l"],
         labels: Labels,
     ) -> int:
-        """Add some of the labels, each the best of a block, while no other beats it; how many.
+        """Add s picks made within a block, up to the first that a label outside beats; how many.
 
-        That of the very first step is the best of all.
+        The first one is the best of all, within the block and outside.
         """
-        factors = _factors(changes, self.E)
+        factors = _factors(changes, self.E)  # [t 2·s·k]
         (n, k, t), s = self.E.shape, len(changes)
-        shared, most = self.E.new_empty(n, k, 2, s, k), self.E.new_empty(n, s)
-        after = self.some(slice(None))
+        shared = self.E.new_empty(n, k, 2, s, k)  # X and Y with each of the picks
+        bounds = self.E.new_empty(n, s)  # of the scores before each pick
+        after = self.some(slice(None))  # where all picks are kept
 
-        def look(part: slice) -> None:
+        def bound_and_follow(part: slice) -> None:
             torch.mm(self.E[part].view(-1, t), factors, out=shared[part].view(-1, 2 * s * k))
-            most[part] = self._most(shared[part], part)
+            bounds[part] = self._most(shared[part], part)
             after._follow(shared[part], part)  # while they are in the cache
 
-        labels.map(look, n)
+        labels.map(bound_and_follow, n)
         outside = (~self.taken).index_fill(0, block, False)
-        reach = (most >= scores)[:, 1:].any(1)
-        which = (reach & outside).nonzero()[:, 0]
-        rivals, theirs, kept = self.some(which), shared[which], s
+        may_win = (bounds >= scores)[:, 1:].any(1)
+        which = (may_win & outside).nonzero()[:, 0]
+        rivals, shared_with, kept = self.some(which), shared[which], s
         for step in range(1, s if len(which) else 0):
-            rivals._follow(theirs[..., step - 1 : step, :])
+            rivals._follow(shared_with[..., step - 1 : step, :])
             if (rivals.scores(scores[step]) > scores[step] * _SAME).any():
                 kept = step
                 break
@@ -335,36 +346,39 @@ class Survey:
     def _most(
         self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)
     ) -> Float[Tensor, "l s"]:
-        """Bounds of the scores before each of these labels is added to the batch."""
+        """What no score exceeds before each of s labels is added: tr(R H) / (1 − g) [l s]."""
         R, M, H = self.R[part], self.M[part], self.H[part]
         X, Y = shared.unbind(2)  # [l k s k] both
         RX = (R @ X.flatten(2)).view(X.shape)
-        # Of tr(R H), and of g [l s]; added up along one axis after the other, which is faster.
-        falls, rise = 2 * (RX * Y).sum(1).sum(2), (RX * X).sum(1).sum(2)
+        # By how much each label lowers tr(R H), 2 tr(R X Yᵀ), and 1 − g, tr(R X Xᵀ) [l s]; added up
+        # along one axis after the other, which is faster.
+        falls, rises = 2 * (RX * Y).sum(1).sum(2), (RX * X).sum(1).sum(2)
         at_first = _trace(R, H)[:, None]  # [l 1]
-        least = at_first - falls.cumsum(1) + falls  # [l s]
-        room = 1 - R.shape[1] + _trace(R, M)[:, None] - rise.cumsum(1) + rise  # 1 − g
+        least = at_first - falls.cumsum(1) + falls  # tr(R H) [l s]
+        # 1 − g, as tr(R M_then) = tr I = k
+        room = 1 - R.shape[1] + _trace(R, M)[:, None] - rises.cumsum(1) + rises
         most = _MARGIN * (least + (_SAME - 1) * at_first) / room.clamp_max(1)
         return torch.where(room > 0, most, torch.inf)
 
     def _follow(self, shared: Float[Tensor, "l k 2 s k"], part: slice = slice(None)) -> None:
+        """M ← M − X Xᵀ and H ← H − X Yᵀ − Y Xᵀ, for s labels that are added."""
         X, Y = (factor.flatten(2) for factor in shared.unbind(2))  # [l k s·k] both
         half = X @ Y.mT  # [l k k]
         self.H[part] -= half + half.mT
         self.M[part] -= X @ X.mT
 
     def least(self) -> Float[Tensor, "n"]:
-        """tr(R H): the scores or, where R is old, less."""
+        """tr(R H): the scores or, where R is old, less; 0 for those in the batch."""
         return _trace(self.R, self.H).clamp_min_(0).masked_fill_(self.taken, 0)
 
     def scores(self, bound: Float[Tensor, "1"] | None = None) -> Float[Tensor, "n"]:
-        """Scores of all that may reach the bound (None: that may be the best), or else less.
+        """Scores of all that may reach the bound (None: that may be the best); less for others.
 
-        TAKEN for those in the batch.
+        TAKEN for those in the batch. R is renewed where scores are.
         """
         scores = self.least()
         which: Tensor | slice = slice(None)
-        if not scores.is_cuda:  # where to invert all is faster than to wait for an answer
+        if not scores.is_cuda:  # on a GPU to invert all is faster than to wait for an answer
             room = 1 - self.M.shape[1] + _trace(self.R, self.M)  # 1 − g [n]
             bound = scores.max() if bound is None else bound
             reach = _MARGIN * scores >= bound * room.clamp_max(1)  # true also without room

@@ -1,22 +1,24 @@
 """Greedy conditioning: a batch of labels that together tell most about the targets.
 
-Of all labels, add the one with the highest score given those before, again and again (see
-`drawspace` for the equations: E_i [k t] is a label of k = c − 1 directions, S [t t] the targets,
-W [t t] what the batch leaves unknown, and score_i the fall of the expected Brier loss on them).
+Of all labels, add the one with the highest score given those before, again and again. `drawspace`
+has the equations: E_i [k t] is a label of k = c − 1 directions, S [t t] the targets, W [t t] what
+the batch leaves unknown, and score_i the fall of the expected Brier loss on the targets.
 
-To follow all n labels from pick to pick costs n·k²·t a pick, and a survey, which scores all anew,
-n·k·t². Where picks are few for so many draws, or labels are few, or on a GPU, all are followed; if
-their E is too large for the cache, by many picks in one pass, which were made ahead among the best
-and are kept up to the first that another label beats.
+There are two ways to know all n scores after a pick: to follow every label, for n·k²·t operations,
+or to survey them, which computes all scores anew, for n·k·t².
 
-Where picks are many, that is too slow. As a label may gain by another, old scores are no upper
-bounds, and a lazy greedy that trusts them would be wrong. But a bound holds between two surveys,
-one before some picks and one after. Hence the plan:
+Where picks are few for so many draws, or labels are few, or on a GPU, all labels are followed
+(`_follow_all`). If their E is too large for the cache, 16 picks at a time are made ahead among the
+48 best labels, and then one pass over E keeps those before the first that another label beats.
+
+Where picks are many, that is too slow (`_pick_lazily`). As a label may gain by another, an old
+score is no upper bound, and a lazy greedy that trusts it would be wrong. But a bound holds between
+two surveys, one before some picks and one after. Hence the plan:
 
     1. make a few picks among the ``BLOCK`` best labels of the last survey only
     2. survey: score all labels once, which bounds what each was worth during these picks
     3. follow those outside the block whose bound is above a pick, from pick to pick
-    4. keep the picks up to the first one that any of them would have beaten
+    4. keep the picks before the first one that any of them would have beaten
 """
 
 import warnings
@@ -57,11 +59,11 @@ FEWEST_DRAWS, MOST_DRAWS = 300, 1000
 
 _NOISE, _NOISE_SHARE = 1e-3, 0.1  # at least, and for each direction and draw
 _NOISE_ALONE = 0.3  # at least, where nothing else is noise
-_SURVEYS = 4  # that cost less than those that a lazy batch needs
+_SURVEYS = 4  # where to follow all costs no more than so many surveys, it is done
 _CACHED = 1 << 21  # entries of E that stay in the cache from pick to pick
 _AHEAD = 16  # picks that are made before the others are asked, or on a GPU before one waits
 _AROUND = 3  # labels for each of these picks, among which they are made
-_FALL = 0.1  # of scores, after which a survey makes up for the rounding of H
+_FALL = 0.1  # once scores fall to this share, a survey makes up for the rounding of H
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ def coarsened(probs: Float[Tensor, "n t c"], classes: int) -> Float[Tensor, "n t
 
 
 def _mebl(probs: Float[Tensor, "n t c"], S: Float[Tensor, "t t"]) -> Float[Tensor, "n"]:
+    """tr(E S Eᵀ)."""
     E = reflected(probs)  # [n k t]
     with tiled.full_precision():
         return ((E @ S.to(E)) * E).sum((1, 2))
@@ -214,7 +217,7 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
 
 
 def _apart(runs: Iterator[Int[Tensor, "k"]]) -> Iterator[Int[Tensor, "k"]]:
-    """The same on a thread of one core: torch's own wait for each other after every product."""
+    """The runs, made on a thread of one core: torch's own wait for each other at every product."""
     one_run = torch.inference_mode()(next)
     while (run := tiled.one_core_each(1).submit(one_run, runs, None).result()) is not None:
         yield run  # Ctrl-C waits for one run
@@ -225,11 +228,11 @@ def _follow_all(labels: Labels, left: int, survey: Survey) -> Iterator[Int[Tenso
     n, k, t = labels.E.shape
     best = None
     while left:
-        # t // k labels may tell all that t draws know: then scores may fall at once.
+        # t // k labels may tell all that t draws know: scores may then fall within one run.
         steps = min(_AHEAD, left, max(1, t // k))
         if labels.E.is_cuda or labels.E.numel() <= _CACHED:
             run = _run(labels, survey, steps)
-        else:  # memory is slow: pick among some, then see in one pass if another was better
+        else:  # memory is slow: pick among the best, then see in one pass if another was better
             block = survey.scores().topk(min(n, _AROUND * _AHEAD)).indices.sort().values  # [k]
             run = _run(labels, survey.some(block), steps, block)
             kept = survey.add_while_best(*run, block, labels)
@@ -294,16 +297,16 @@ def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | N
 
 
 def _unbeaten(labels: Labels, rivals: Survey, run: _Run) -> int:
-    """How many picks of a run, at least one, are made before one of the rivals scores higher.
+    """How many picks of a run are made before a rival scores higher than the next.
 
-    The first pick was the best of all.
+    The first, the best of all labels, always is.
     """
 
     def unbeaten_by(part: slice) -> int:
-        followed = rivals.some(part)
+        part_of_rivals = rivals.some(part)
         for step in range(1, len(run.picks)):
-            followed.add(run.changes[step - 1])
-            if (followed.scores(run.scores[step]) > run.scores[step]).any():
+            part_of_rivals.add(run.changes[step - 1])
+            if (part_of_rivals.scores(run.scores[step]) > run.scores[step]).any():
                 return step
         return len(run.picks)
 

@@ -20,13 +20,14 @@ p_T(j) of the target there over that of both samples together, m of the target a
 the balance heuristic (Veach & Guibas 1995). Densities are sums of the same kernel, narrower, over
 the points of a sample but j itself. Where pool and target are alike all w_j are about one.
 
-With c_j the coverage of j so far, label i adds Σ_j u_j (k_ij − c_j)⁺. A pick lifts c_j to c'_j for
-those points only that are most like it, and each label then loses
+With c_j the coverage of j so far, max_b k(h_j, h_b), label i gains Σ_j u_j (k_ij − c_j)⁺. A pick
+lifts c_j to c'_j for those points only that are more like it than like any label before, and the
+gain of every label then falls by
 
     Σ_j u_j (k_ij clipped to [c_j, c'_j], less c_j)
 
-over these alone. The first gains take a pass over all pairs, a tile of them at a time; after that a
-pick takes as many pairs as points changed hands, ever fewer.
+over these points alone. The first gains take a pass over all pairs, a tile of them at a time; after
+that a pick takes n times the points whose c_j it lifts, and these are ever fewer.
 """
 
 import math
@@ -45,6 +46,7 @@ from foresee.errors import InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
     at_once,
+    check_number,
     check_subsets,
     check_target,
     checked_draws,
@@ -61,9 +63,9 @@ Cover = Literal["pool", "target", "both"]
 
 _TILE = 1 << 20  # kernel values computed at once (4 MiB), of at most so many points to cover
 _COLUMNS = 1024
-_TAKEN = -torch.inf  # in place of a gain, and whatever is taken away from it
-_FALL = 0.05  # of gains, after which they are computed anew: differences have lost digits
-# What is near: this share of the distance to a point's tenth neighbour, in the median of some.
+_TAKEN = -torch.inf  # in place of a gain; it stays so, whatever is taken away from it
+_FALL = 0.05  # once gains fall to this share they are computed anew: differences have lost digits
+# What is near: this share of the distance to the tenth neighbour, in a median of so many points.
 _NEAR, _NEIGHBOURS, _LOOKS = 0.7, 10, 2048
 # Bandwidths, in root mean square lengths, below which rounding to float32, or to float64, decides.
 _NARROWEST, _LOST = 1e-2, 1e-6
@@ -205,8 +207,7 @@ class UncertaintyHerding:
 
     def __post_init__(self) -> None:
         _check(self)
-        if not 0 < self.temperature < np.inf:
-            raise InputError(f"temperature must be positive and finite, got {self.temperature}")
+        check_number("temperature", self.temperature)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
@@ -240,12 +241,7 @@ def _check(strategy: MaxHerding | UncertaintyHerding) -> None:
     check_subsets(strategy.candidates, strategy.targets)
     if strategy.cover not in ("pool", "target", "both"):
         raise InputError(f'cover must be "pool", "target" or "both", got {strategy.cover!r}')
-    _check_bandwidth(strategy.bandwidth)
-
-
-def _check_bandwidth(bandwidth: float | None) -> None:
-    if bandwidth is not None and not 0 < bandwidth < np.inf:
-        raise InputError(f"bandwidth must be None or positive and finite, got {bandwidth}")
+    check_number("bandwidth", strategy.bandwidth, optional=True)
 
 
 def nearest_hundredth(view: View) -> float:
@@ -295,7 +291,7 @@ def _chosen(
         known = _embedded(view, "labelled", view.labelled)
     worth = None
     if doubts is not None:
-        worth = torch.cat([doubts(view, name, some).to(goals) for name, some in covered.items()])
+        worth = torch.cat([doubts(view, name, where).to(goals) for name, where in covered.items()])
     if strategy.cover == "both":
         likeness = importance(goals, len(covered["val"]))
         worth = likeness if worth is None else worth * likeness
@@ -312,22 +308,23 @@ def importance(both: Float[Tensor, "m+n d"], m: int) -> Float[Tensor, "m+n"]:
     rows = (both - both.mean(0)).float()
     places = torch.arange(len(rows), device=rows.device)
     step = max(1, at_once(_TILE, rows) // len(rows))
+    # Of each point: the sums of the kernel over the target, and over the pool.
     near = torch.zeros(2, len(rows), dtype=torch.float64, device=rows.device)
     with tiled.full_precision():
         rows /= _distance(rows, places[:: max(1, len(rows) // _LOOKS)].split(step))
         points = _Points(rows)
         for part in places.split(step):
             kernel = _exponent(points[part], points).exp_()
-            kernel.diagonal(int(part[0])).zero_()  # no point tells of the density where it is
+            kernel.diagonal(int(part[0])).zero_()  # a point says nothing of the density at itself
             near[0, part] = kernel[:, :m].sum(1, dtype=torch.float64)
             near[1, part] = kernel[:, m:].sum(1, dtype=torch.float64)
-    of_target = torch.where(places < m, m - 1, m)  # that are not the point itself
-    ratio = near[0] / of_target / (near.sum(0) / (len(rows) - 1))
+    of_target = torch.where(places < m, m - 1, m)  # points of the target but j itself
+    ratio = near[0] / of_target / (near.sum(0) / (len(rows) - 1))  # p_T over that of both
     return ratio.nan_to_num(nan=1.0).to(both)
 
 
 def _distance(rows: Float[Tensor, "n d"], looks: Sequence[Tensor]) -> float:
-    """What is near, among rows around zero; not less than rounding can tell."""
+    """What is near (`_NEAR`) among rows around zero; not less than rounding can tell."""
     tenth = min(_NEIGHBOURS + 1, len(rows))  # with the point itself
     points = _Points(rows)
     squared = [(-_exponent(points[part], points)).kthvalue(tenth).values for part in looks]
@@ -344,7 +341,7 @@ def _herded(
     bandwidth: float | None,
 ) -> NDArray[np.int64]:
     """Greedy positions in the points, of equals the first; see `herd`."""
-    _check_bandwidth(bandwidth)
+    check_number("bandwidth", bandwidth, optional=True)
     mean = cover.mean(0)  # around which ‖x‖² + ‖y‖² − 2 xy cancels least
     points, cover, labelled = (rows.to(mean) - mean for rows in (points, cover, labelled))
     with tiled.full_precision():
@@ -353,7 +350,7 @@ def _herded(
         else:
             sigma, kind = bandwidth, _precise_enough(cover, bandwidth)
         points, cover, labelled = (rows.div_(sigma).to(kind) for rows in (points, cover, labelled))
-        far = cover.new_full((len(cover),), torch.inf)
+        far = cover.new_full((len(cover),), torch.inf)  # squared, from the nearest labelled point
         goals, known = _Points(cover), _Points(labelled)
         approach(far, len(labelled), lambda i, j: -_exponent(goals[i], known[j]))
         worth = torch.ones_like(far) if worth is None else worth.to(far)
@@ -373,7 +370,7 @@ def _bandwidth(cover: Float[Tensor, "m d"], labelled: Float[Tensor, "l d"]) -> f
 
 
 def _precise_enough(cover: Float[Tensor, "m d"], sigma: float) -> torch.dtype:
-    """What tells distances of σ between points around zero from rounding."""
+    """The type in which distances of σ between points around zero are more than rounding."""
     spread = float(torch.linalg.vector_norm(cover, dim=1).double().square().mean().sqrt())
     if sigma < _LOST * spread:
         raise InputError(
@@ -395,12 +392,12 @@ class _Points:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, some: Any) -> "_Points":
-        return _Points(self.rows[some], self.squares[some])
+    def __getitem__(self, which: Any) -> "_Points":
+        return _Points(self.rows[which], self.squares[which])
 
 
 def _exponent(x: _Points, y: _Points) -> Float[Tensor, "i j"]:
-    """−‖x_i − y_j‖²."""
+    """−‖x_i − y_j‖², what the kernel is the exponential of where rows are divided by σ."""
     products = torch.addmm(y.squares, x.rows, y.rows.T, beta=-1, alpha=2)
     return products.sub_(x.squares[:, None]).clamp_(max=0)
 
@@ -414,19 +411,22 @@ def _greedy(
 ) -> NDArray[np.int64]:
     """Picks by the plan above; ``covered`` is c, and is overwritten."""
     picks = list[Tensor]()
-    gains = surveyed = torch.full((1,), torch.nan)
+    gains = best_when_new = torch.full((1,), torch.nan)
     tile = at_once(_TILE, covered)
     for _ in range(size):
-        if not picks or bool(gains.max() < _FALL * surveyed):
+        if not picks or bool(gains.max() < _FALL * best_when_new):
+            # No kernel is above 1, so to lift all c_j to 1 adds Σ_j u_j (k_ij − c_j)⁺.
             gains = _added(points, cover, covered, torch.ones_like(covered), worth, tile)
             gains.index_fill_(0, torch.cat([*picks, covered[:0].long()]), _TAKEN)
-            surveyed = gains.max()
+            best_when_new = gains.max()
         pick = gains.argmax(0, keepdim=True)
         picks.append(pick)
-        lifted = _exponent(points[pick], cover)[0].exp_()
-        some = (lifted > covered).nonzero()[:, 0]
-        gains -= _added(points, cover[some], covered[some], lifted[some], worth[some], tile)
-        covered[some] = lifted[some]
+        like_pick = _exponent(points[pick], cover)[0].exp_()  # [m]
+        lifted = (like_pick > covered).nonzero()[:, 0]
+        gains -= _added(
+            points, cover[lifted], covered[lifted], like_pick[lifted], worth[lifted], tile
+        )
+        covered[lifted] = like_pick[lifted]
         gains.index_fill_(0, pick, _TAKEN)
     return torch.cat(picks).cpu().numpy()
 
@@ -439,14 +439,14 @@ def _added(
     worth: Float[Tensor, "m"],
     tile: int,
 ) -> Float[Tensor, "n"]:
-    """Σ_j u_j (k_ij clipped to [low_j, high_j], less low_j), in float64; by so large a tile."""
+    """Σ_j u_j (k_ij clipped to [low_j, high_j], less low_j), in float64; ``tile`` pairs at once."""
     added = torch.zeros(len(points), dtype=torch.float64, device=low.device)
     columns = max(1, min(len(cover), _COLUMNS))
     rows = max(1, tile // columns)
     for j in range(0, len(cover), columns):
-        some = slice(j, j + columns)
-        goals, least, most, u = cover[some], low[some], high[some], worth[some]
+        block = slice(j, j + columns)
+        goals, c, lifted, u = cover[block], low[block], high[block], worth[block]
         for i in range(0, len(points), rows):
             kernel = _exponent(points[i : i + rows], goals).exp_()
-            added[i : i + rows] += kernel.clamp_(least, most).sub_(least) @ u
+            added[i : i + rows] += kernel.clamp_(c, lifted).sub_(c) @ u
     return added

@@ -19,7 +19,7 @@ from foresee.strategies.candidates import at_once
 # Points proposed from the same D²; those accepted are then taken into account together.
 PROPOSALS = 64
 
-# Of float32 products, with a margin: what is closer than that is the same.
+# Rounding of a squared distance by float32 products, in squared lengths, with a margin.
 RESOLUTION = 2e-6
 _TILE = 1 << 20  # distances computed at once (4 MiB), to at most so many centres
 _COLUMNS = 1024
@@ -28,8 +28,7 @@ _COLUMNS = 1024
 class Vectors(Protocol):
     """Points of a space where only distances are known."""
 
-    # Squared lengths.
-    squares: Float[Tensor, "n"]
+    squares: Float[Tensor, "n"]  # squared lengths
 
     def squared(self, i: Any, j: Any, /) -> Float[Tensor, "i j"]:
         """Squared distances between the points at positions i and those at j."""
@@ -38,14 +37,14 @@ class Vectors(Protocol):
 def approach(
     far: Float[Tensor, "n"], k: int, squared: Callable[[slice, slice], Float[Tensor, "i j"]]
 ) -> None:
-    """Lower ``far`` to the distance to the nearest of k centres, a tile of all pairs at a time."""
+    """Lower ``far`` to the squared distance to the nearest of k centres, by tiles of pairs."""
     columns = max(1, min(k, _COLUMNS))
     rows = max(1, at_once(_TILE, far) // columns)
     for j in range(0, k, columns):
         for i in range(0, len(far), rows):
             tile = far[i : i + rows]
-            found = squared(slice(i, i + rows), slice(j, j + columns)).amin(1)
-            torch.minimum(tile, found, out=tile)
+            nearest = squared(slice(i, i + rows), slice(j, j + columns)).amin(1)
+            torch.minimum(tile, nearest, out=tile)
 
 
 def kmeanspp(
@@ -91,7 +90,7 @@ def _draw(
     )
     needed = rng.random(PROPOSALS) * current
     accepted: list[int] = []
-    for k, proposal in enumerate(proposals):
+    for k, proposal in enumerate(proposals):  # accepted with chance D²(now) / D²(then)
         if needed[k] < current[k]:
             accepted.append(proposal)
             np.minimum(current, between[k], out=current)

@@ -50,7 +50,7 @@ class Priced:
     noise: float | None = None
 
     def __post_init__(self) -> None:
-        costs = np.asarray(arrays.numpy(self.costs, "costs"), np.float64)
+        costs = arrays.numpy(arrays.tensor(self.costs, "costs").double())
         if costs.ndim != 1 or not (np.isfinite(costs).all() and (costs > 0).all()):
             raise InputError("costs must be positive and finite [n], one for each point")
         object.__setattr__(self, "costs", costs)
