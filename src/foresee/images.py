@@ -6,6 +6,7 @@ content, and a program such as Ghostscript is never started for it.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def _check(what: str, size: int, limit: int) -> None:
 def _rescale_transparent(file: ImageFile.ImageFile) -> None:
     """Scale the transparent colour of a PNG as Pillow scales its pixels, but not that colour."""
     if file.format == "PNG" and "transparency" in file.info:
-        bits = file.tile[0][3]
+        bits: Any = file.tile[0][3]
         file.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(bits, 1)
         if bits == "RGB;16B":
             raise ValueError("its transparent colour has 16 bits: save it with an alpha channel")
