@@ -153,6 +153,21 @@ def test_only_trials_on_the_same_sets_are_paired():
     assert "Random-0.jsonl has other sets than most trials" in str(problem)
 
 
+def test_trials_of_another_model_or_of_a_changed_method_are_left_out():
+    def by(seed, device="cpu", draws=5, candidates=9, method="MELL"):
+        sampler = {"type": "forest", "draws": draws, "device": device}
+        what = {"name": method, "sampler": sampler, "strategy": {"candidates": candidates}}
+        header = {**HEADER, "experiment": {"own": {"kind": "npz"}}, "method": what}
+        return replace(trial(method, seed), header=header)
+
+    heard = []
+    changed, other = by(2, candidates=8), by(0, draws=6, method="BALD")
+    (found,) = studies([by(0), by(1, device="cuda"), changed, other], heard.append)
+    assert {method: len(trials) for method, trials in found.trials.items()} == {"MELL": 2}
+    assert "BALD-0.jsonl has another model than most trials of toy-noshift, and" in str(heard[1])
+    assert "MELL-2.jsonl has another method than most trials of toy-noshift that" in str(heard[0])
+
+
 def test_first_networks_that_differ_are_told():
     def on(device, method, seed, first, **sampler):
         header = {**HEADER, "method": {"sampler": {"type": "dropout", "device": device, **sampler}}}

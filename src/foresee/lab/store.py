@@ -308,7 +308,7 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Reco
                 "delete that file"
             )
         done = trial.rounds
-    if problem := _conflict(path, config["experiment"]) or _other_sets(path, config):
+    if problem := _conflict(path, config["experiment"]) or _unlike(path, config):
         raise InputError(problem)
     if done:
         lines.truncate(path, found.size)
@@ -373,18 +373,43 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
     return ""
 
 
-def _other_sets(path: Path, config: dict[str, Any]) -> str:
-    """Say which trial of the same seed beside a path has other sets, as none could be paired."""
-    for other in path.parent.glob(f"*-{config['seed']}.jsonl"):
+def alike(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The method of a trial and the model of one's own data, wherever they run.
+
+    All trials of an experiment must have the one model, and those of one name the one method.
+    """
+    method = _stated(dict(header))["method"]
+    sampler = method.get("sampler")
+    if not isinstance(sampler, dict):
+        return {"method": method, "model": None}
+    model = {**sampler.get("like", sampler), "device": ""}
+    sampler = {**sampler, "like": model} if "like" in sampler else model
+    mine = header.get("experiment", {}).get("own")
+    return {"method": {**method, "sampler": sampler}, "model": mine and model}
+
+
+def _unlike(path: Path, config: dict[str, Any]) -> str:
+    """Say which trial beside a path, of its seed, method or data, could not be compared with it."""
+    name, seed = config["method"]["name"], config["seed"]
+    some = ("*",) if config["experiment"].get("own") else (f"*-{seed}", f"{name}-*")
+    for other in sorted({found for of in some for found in path.parent.glob(f"{of}.jsonl")}):
         with suppress(InputError):  # as above
             first, _, second = lines.content(other, 2).partition(b"\n")
             if other.name == path.name or not second.endswith(b"\n"):
                 continue
             for header in lines.parse(other, first + b"\n").values:
-                if _header(other, header).data != config["data"]:
+                known = _header(other, header)
+                if known.seed == seed and known.data != config["data"]:
                     return (
                         f"{other} has other sets than this trial would have, and trials of one seed"
                         " must share theirs: pass --splits as before, or choose another --out"
+                    )
+                kind = "method" if known.method["name"] == name else "model"
+                old, new = ({kind: alike(each)[kind]} for each in (header, config))
+                if what := _listed(old, new):
+                    return (
+                        f"{other} is of another {kind}, and no report may mix the two:\n{what}\nrun"
+                        " with the old values, or choose another --out"
                     )
     return ""
 
