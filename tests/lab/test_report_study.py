@@ -324,15 +324,21 @@ def test_promises_meet_the_fall_of_a_round_later():
     assert promises([trial()]) == []
 
 
+def test_sizes_are_written_as_people_read_them():
+    large = study(noted("MELL", 0, (1.0, 0.5, None), n_labelled=(9990, 10000, 10010)))
+    assert views.batches(large, IN_TARGET) == {9990: "9990", 10000: f"10{THIN}000"}
+
+
 def test_what_is_missing():
     found = study(
         trial("MELL", 0), trial("MELL", 1, finished=False), trial("MELL", 2), trial("BALD", 0)
     )
     assert [(t.method, t.seed) for t in found.unfinished] == [("MELL", 1)]
     assert absent(found, ["MELL", "BALD", "Random"]) == {"BALD": [1, 2], "Random": [0, 1, 2]}
-    assert missing(found, ["MELL", "BALD"], []) == [
+    assert missing(found, ["MELL", "Margin", "BALD", "Random"], []) == [
         "MELL seed 1 is at 3 of 3 rounds",
         "BALD seeds 1–2 absent",
+        "Margin, Random absent",
     ]
     planned = study(trial("MELL", 0), *(trial("MELL", s, (), finished=False) for s in (1, 2, 5)))
     damage = InputError(f"{trial('MELL', 2).path} is damaged")

@@ -60,14 +60,18 @@ function drawCurve(curve, plot) {
   return group;
 }
 
-// Names at the ends of the curves that run to the last size, moved apart so that all can be read.
+// Names at the ends of the curves that run to the last size, moved apart so that all can be read;
+// none where they are too many.
 function labelEnds(curves, plot) {
   const last = Math.max(...curves.flatMap((c) => c.x));
   const ends = curves
     .filter((c) => c.x.at(-1) === last && known(c.mean.at(-1)))
     .map((c) => ({ method: c.method, from: plot.y(c.mean.at(-1)) }))
     .sort((a, b) => a.from - b.from);
-  const places = spread(ends.map((end) => end.from), 14, plot.top - 12, plot.bottom);
+  const [highest, room] = [plot.top - 12, plot.bottom - plot.top + 12];
+  const gap = Math.min(14, room / (ends.length - 1));
+  if (gap < 11) return; // the keys above name them, too
+  const places = spread(ends.map((end) => end.from), gap, highest, plot.bottom);
   ends.forEach(({ method, from }, i) => {
     const group = series(method);
     const [x, y] = [plot.right, places[i]];
