@@ -281,16 +281,14 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
                 )
             )
         elif odd := [
-            what
-            for what, value in _shared(trial).items()
-            if trial.rounds and value != usual[what].most_common(1)[0][0]
+            f"{what} than most trials of {experiment.name}{whose}"
+            for (what, whose), value in _shared(trial).items()
+            if trial.rounds and value != usual[what, whose].most_common(1)[0][0]
         ]:
-            (other, whose), *_ = odd
             skip(
                 InputError(
-                    f"{trial.path} has {other} than most trials of {experiment.name}"
-                    f"{whose}, and must not be paired with them: report on it from a folder of its "
-                    "own"
+                    f"{trial.path} has {odd[0]}, and must not be paired with them: "
+                    "report on it from a folder of its own"
                 )
             )
         elif (twin := by_method[trial.method].setdefault(trial.seed, trial)) is not trial:
@@ -310,10 +308,9 @@ def _shared(trial: Light) -> dict[tuple[str, str], str]:
     """What it must have in common with other trials, by what that is and which they are."""
     found = {("other sets", f" of seed {trial.seed}"): str(trial.header.get("data", ""))}
     if "method" in trial.header:
-        parts = alike(trial.header)
-        found["another model", ""] = json.dumps(parts["model"], sort_keys=True)
-        whose = f" that are called {trial.method}"
-        found["another method", whose] = json.dumps(parts["method"], sort_keys=True)
+        whose = {"model": "", "method": f" that are called {trial.method}"}
+        for kind, part in alike(trial.header).items():
+            found[f"another {kind}", whose[kind]] = json.dumps(part, sort_keys=True)
     return found
 
 
