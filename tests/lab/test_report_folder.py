@@ -748,6 +748,14 @@ def test_ticks_of_labels_are_whole_and_each_is_there_once(browser, tmp_path):
     assert page.evaluate("ticks([0.1, 0.5], 4)[1]") == pytest.approx(0.1)
 
 
+def test_a_band_is_no_wider_than_what_is_possible(browser, tmp_path):
+    page, _ = opened(browser, write([trial("a", s, (s, 0.5, 1 - s)) for s in (0, 1)], tmp_path))
+    ticks = page.locator(".curves text[text-anchor=end]").all_text_contents()
+    assert (ticks[0], ticks[-2:]) == ("0", ["100", "labels"])
+    band, none = (page.locator(f".curves {one}").first.bounding_box() for one in (".band", ".grid"))
+    assert band["y"] + band["height"] == pytest.approx(none["y"], abs=1)
+
+
 @pytest.mark.parametrize(("methods", "named"), [(28, True), (60, False)])
 def test_names_beside_curves_end_where_the_plot_does(browser, tmp_path, methods, named):
     page, _ = opened(browser, write([trial(f"m{i}") for i in range(methods)], tmp_path))
