@@ -87,16 +87,21 @@ def test_inks_become_colours(file, form):
     assert np.abs(got - np.array([255, 0, 0])[:, None, None]).max() < 8
 
 
-def grey_png(values):
-    """A PNG of 16 bits, written by hand: not every Pillow can."""
+def grey_png(values, bits=16, transparent=None):
+    """A PNG of a row of greys, or of colours [n 3], written by hand: not every Pillow can."""
 
     def chunk(kind, data):
         check = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + check
 
-    lines = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
-    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 0, 0, 0, 0)
-    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines)), chunk(b"IEND", b"")]
+    kind = 2 if values.ndim == 3 else 0
+    numbers = values.astype(">u2").view(np.uint8).reshape(-1, 2)
+    row = np.packbits(np.unpackbits(numbers, axis=1)[:, -bits:])
+    header = struct.pack(">IIBBBBB", values.shape[1], 1, bits, kind, 0, 0, 0)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(b"\0" + row.tobytes()))]
+    if transparent is not None:
+        parts.insert(1, chunk(b"tRNS", np.array(transparent, ">u2").tobytes()))
+    parts.append(chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -109,6 +114,22 @@ def test_of_sixteen_bits_the_upper_eight_are_kept(file):
     older = Image.fromarray(values.astype(np.int32))  # as Pillow 10 opens such a PNG
     older.format = "PNG"
     assert np.asarray(images._colour(older))[0].T.tolist() == expected
+
+
+def test_a_transparent_grey_is_that_of_the_file_at_any_depth(file):
+    deep = np.array([[0x1234, 0x1235, 0x0034]])
+    assert file(grey_png(deep, 16, 0x1234))[0, 0].tolist() == [255, 0x12, 0]
+    for bits, whole in ((8, 1), (4, 17), (2, 85)):
+        values = np.array([[1, 2, 0, 3]])
+        expected = np.where(values == 1, 255, whole * values)
+        assert file(grey_png(values, bits, 1))[0].tolist() == expected.tolist()
+
+
+def test_a_transparent_colour_of_sixteen_bits_is_refused(file):
+    colours = np.array([[[0x12AB, 0x12AB, 0x12AB], [0xABFF, 0xABFF, 0xABFF]]])
+    assert file(grey_png(colours))[0, 0].tolist() == [0x12, 0xAB]
+    with pytest.raises(InputError, match="transparent colour has 16 bits: save it with an alpha"):
+        file(grey_png(colours, 16, [0x12AB] * 3))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import arrays, decoded, kept, sources, tables
+from foresee import arrays, decoded, images, kept, sources, tables
 from foresee.errors import InputError
 
 
@@ -51,6 +51,16 @@ def test_a_folder_is_decoded_once_and_again_when_a_file_changes(photos, monkeypa
     os.utime(photos / "a" / "1.PNG", ns=(1, 1))
     sources.folder(photos, 4)
     assert len(seen) == 9
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_what_an_older_reader_decoded_is_decoded_anew(photos, monkeypatch, lazy):
+    read = decoded.read
+    with monkeypatch.context() as older:
+        older.setattr(images, "READER", 1)
+        older.setattr(decoded, "read", lambda *a: 0 * read(*a))
+        assert not np.array(sources.folder(photos, 4, lazy=lazy).inputs[:]).any()
+    assert (sources.folder(photos, 4, lazy=lazy).inputs[:][:, 2] == 100).all()
 
 
 def test_links_out_of_a_lazy_folder_are_broken_images(photos, tmp_path):

@@ -6,10 +6,11 @@ content, and a program such as Ghostscript is never started for it.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from foresee.errors import InputError
 
@@ -18,6 +19,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 PIXELS = 80_000_000
 # The largest file that is opened: room for that many pixels of 16-bit colour, not packed.
 BYTES = 512 << 20
+# Of what `read` makes of a file: raised when that changes, so that no older pixels are used again.
+READER = 2
 
 
 def inside(root: Path | str, name: str) -> str:
@@ -73,6 +76,7 @@ def read(
         _check("bytes", os.path.getsize(path), BYTES)
         with Image.open(path, formats=FORMATS) as file:
             _check("pixels", file.width * file.height, PIXELS)
+            _rescale_transparent(file)
             ImageOps.exif_transpose(file, in_place=True)
             image = _colour(file).convert("L" if channels == 1 else "RGB")
     except MemoryError:
@@ -94,10 +98,21 @@ def _check(what: str, size: int, limit: int) -> None:
         raise ValueError(f"{size:,} {what}, and no more than {limit:,} are read")
 
 
+def _rescale_transparent(file: ImageFile.ImageFile) -> None:
+    """Scale the transparent colour of a PNG as Pillow scales its pixels, but not that colour."""
+    if file.format == "PNG" and "transparency" in file.info:
+        bits: Any = file.tile[0][3]
+        file.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(bits, 1)
+        if bits == "RGB;16B":
+            raise ValueError("its transparent colour has 16 bits: save it with an alpha channel")
+
+
 def _colour(image: Image.Image) -> Image.Image:
     # Pillow would cut wide greys at 255; older ones open a 16-bit PNG as one of 32 bits.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        values = np.asarray(image)
+        seen = values != image.info.get("transparency")
+        image = Image.fromarray(np.where(seen, values >> 8, 255).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ValueError("its pixels are numbers of 32 bits, and nothing tells which is white")
     elif image.mode in ("P", "LA", "PA", "RGBA") or "transparency" in image.info:

@@ -193,7 +193,7 @@ def folder(
     if not files:
         raise InputError(f"{root} holds no images ({', '.join(SUFFIXES)}): check the path")
     names = [name for name, _, _ in files]
-    digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([images.READER, files]).encode()).hexdigest()
     shape = (len(files), channels, height, width)
     stamp = {"shape": list(shape), "files": digest}
     file = Path(cache or root / CACHE) / f"{_stem(root)}-{channels}x{height}x{width}.npy"

@@ -182,6 +182,14 @@ def test_what_fails_every_trial_is_said_once(small):
     assert result.stderr.endswith("\n2 of 4 trials failed; the others are kept\n")
 
 
+def test_a_changed_configuration_is_said_once(small):
+    args = ["run", "digits", "--shift", "--seeds", "2", "--methods", "random"]
+    assert command(*args).exit_code == 0
+    result = command(*args, "--budget", "0.5")
+    assert result.stderr.count("experiment.budget: 1.0 on disk, 0.5 asked for") == 1
+    assert result.stderr.endswith("\n2 of 2 trials failed\n")
+
+
 def test_out_that_cannot_be_written_is_known_before_any_training(small):
     Path("file").write_text("mine")
     result = command("run", "digits", "--out", "file")

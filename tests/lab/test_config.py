@@ -278,6 +278,15 @@ def test_labels_that_are_missing_are_refused(folder):
         own.read("t", Own("csv", "", ("a",), "b"), 0, Path("t.csv"))
 
 
+@pytest.mark.parametrize("kind", [int, float])
+def test_labels_that_are_numbers_are_classes_by_size(folder, kind):
+    y = np.arange(24) % 12 - 1
+    np.savez("t.npz", x=np.eye(24), y=y.astype(kind))
+    found = own.read("t", Own("npz", "", ("x",), "y"), 0, Path("t.npz"))
+    assert found.classes == tuple(map(str, np.arange(-1, 11).astype(kind).tolist()))
+    assert found.labels.tolist() == (y + 1).tolist()
+
+
 def test_domains_that_are_missing_are_refused(folder):
     """A row of which nobody knows whence it came would be of the target."""
     Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,\n3,y,south\n")
@@ -508,6 +517,20 @@ def test_images_in_an_archive(folder, layout):
     assert data.kind == "images"
     expected = pixels.transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(data.inputs, expected[:, :1] if layout == "n h w" else expected)
+
+
+def test_channels_are_those_of_an_archive(folder):
+    pixels, y = np.zeros((200, 8, 8, 3), np.uint8), np.load("toy.npz")["y"]
+    write(
+        ('posterior = "forest"', 'network = "slim_cnn"'),
+        ('domain = "site"\nsource = ["north"]', "channels = 1"),
+        ('"shift", ', ""),
+    )
+    np.savez("toy.npz", x=pixels[..., 0], y=y)
+    assert read().experiments[0].own.channels == 1
+    np.savez("toy.npz", x=pixels, y=y)
+    with pytest.raises(InputError, match=r"line 7: data\.channels is of a folder .* 3 channels"):
+        read()
 
 
 @pytest.mark.parametrize("shape", [(3, 6, 5), (16, 16, 4)])

@@ -233,6 +233,15 @@ def test_a_cache_that_is_not_whole_or_not_of_this_metadata_is_made_again(root, d
     assert len(decodes) == N
 
 
+def test_a_cache_of_an_older_reader_is_made_again(root, decodes, monkeypatch):
+    with monkeypatch.context() as older:
+        older.setattr(wilds, "READER", 1)
+        load("camelyon17", root)
+    decodes.clear()
+    load("camelyon17", root)
+    assert len(decodes) == N
+
+
 def test_a_kill_in_mid_decode_leaves_no_half_cache(root, decodes):
     code = f"""
 import os, signal

@@ -741,6 +741,30 @@ def test_wide_tables_use_the_window_and_no_more(browser, width, tmp_path):
     assert problems == []
 
 
+def test_ticks_of_labels_are_whole_and_each_is_there_once(browser, tmp_path):
+    page, _ = opened(browser, write([trial(accuracy=(0.5,), finished=False)], tmp_path))
+    ticks = page.locator(".curves text[text-anchor=middle]").all_text_contents()
+    assert ticks == ["9", "10", "11"]
+    assert page.evaluate("ticks([0.1, 0.5], 4)[1]") == pytest.approx(0.1)
+
+
+def test_a_band_is_no_wider_than_what_is_possible(browser, tmp_path):
+    page, _ = opened(browser, write([trial("a", s, (s, 0.5, 1 - s)) for s in (0, 1)], tmp_path))
+    ticks = page.locator(".curves text[text-anchor=end]").all_text_contents()
+    assert (ticks[0], ticks[-2:]) == ("0", ["100", "labels"])
+    band, none = (page.locator(f".curves {one}").first.bounding_box() for one in (".band", ".grid"))
+    assert band["y"] + band["height"] == pytest.approx(none["y"], abs=1)
+
+
+@pytest.mark.parametrize(("methods", "named"), [(28, True), (60, False)])
+def test_names_beside_curves_end_where_the_plot_does(browser, tmp_path, methods, named):
+    page, _ = opened(browser, write([trial(f"m{i}") for i in range(methods)], tmp_path))
+    axis = page.locator(".curves line.axis").first.bounding_box()
+    names = page.locator(".curves .series text").all()
+    assert len(names) == methods * named
+    assert all(name.bounding_box()["y"] < axis["y"] + 4 for name in names)
+
+
 def test_a_name_beside_its_curve_is_in_the_window(browser, tmp_path):
     index = write([trial("a_function_of_somebody_with_a_name")], tmp_path)
     page, _ = opened(browser, index, 800)

@@ -153,6 +153,21 @@ def test_only_trials_on_the_same_sets_are_paired():
     assert "Random-0.jsonl has other sets than most trials" in str(problem)
 
 
+def test_trials_of_another_model_or_of_a_changed_method_are_left_out():
+    def by(seed, device="cpu", draws=5, candidates=9, method="MELL"):
+        sampler = {"type": "forest", "draws": draws, "device": device}
+        what = {"name": method, "sampler": sampler, "strategy": {"candidates": candidates}}
+        header = {**HEADER, "experiment": {"own": {"kind": "npz"}}, "method": what}
+        return replace(trial(method, seed), header=header)
+
+    heard = []
+    changed, other = by(2, candidates=8), by(0, draws=6, method="BALD")
+    (found,) = studies([by(0), by(1, device="cuda"), changed, other], heard.append)
+    assert {method: len(trials) for method, trials in found.trials.items()} == {"MELL": 2}
+    assert "BALD-0.jsonl has another model than most trials of toy-noshift, and" in str(heard[1])
+    assert "MELL-2.jsonl has another method than most trials of toy-noshift that" in str(heard[0])
+
+
 def test_first_networks_that_differ_are_told():
     def on(device, method, seed, first, **sampler):
         header = {**HEADER, "method": {"sampler": {"type": "dropout", "device": device, **sampler}}}
@@ -309,15 +324,21 @@ def test_promises_meet_the_fall_of_a_round_later():
     assert promises([trial()]) == []
 
 
+def test_sizes_are_written_as_people_read_them():
+    large = study(noted("MELL", 0, (1.0, 0.5, None), n_labelled=(9990, 10000, 10010)))
+    assert views.batches(large, IN_TARGET) == {9990: "9990", 10000: f"10{THIN}000"}
+
+
 def test_what_is_missing():
     found = study(
         trial("MELL", 0), trial("MELL", 1, finished=False), trial("MELL", 2), trial("BALD", 0)
     )
     assert [(t.method, t.seed) for t in found.unfinished] == [("MELL", 1)]
     assert absent(found, ["MELL", "BALD", "Random"]) == {"BALD": [1, 2], "Random": [0, 1, 2]}
-    assert missing(found, ["MELL", "BALD"], []) == [
+    assert missing(found, ["MELL", "Margin", "BALD", "Random"], []) == [
         "MELL seed 1 is at 3 of 3 rounds",
         "BALD seeds 1–2 absent",
+        "Margin, Random absent",
     ]
     planned = study(trial("MELL", 0), *(trial("MELL", s, (), finished=False) for s in (1, 2, 5)))
     damage = InputError(f"{trial('MELL', 2).path} is damaged")

@@ -334,6 +334,40 @@ def test_experiments_that_no_report_compares_are_not_run_side_by_side(tmp_path):
     go_on(tmp_path, MELL, replace(LINEAR, dataset="toy2", budget=0.5))
 
 
+def test_trials_of_one_name_share_their_method(tmp_path):
+    other = replace(MELL, strategy=replace(MELL.strategy, candidates=7))
+    go_on(tmp_path, replace(other, name="MELL-2"), stop_after=1)  # its files begin with MELL-, too
+    go_on(tmp_path, stop_after=1)
+    with pytest.raises(InputError, match=r"MELL-0\.jsonl is of another method(.|\n)*candidates: "):
+        go_on(tmp_path, other, seed=1)
+    go_on(tmp_path, seed=1)
+
+
+@pytest.mark.parametrize("mine", [None, Own("npz", "")])
+def test_trials_on_ones_own_data_share_their_model_wherever_they_run(tmp_path, mine):
+    experiment = replace(LINEAR, own=mine)
+    config = {**store.configuration(experiment, RANDOM, 1), "data": ""}
+    network = {"type": "DropoutNetwork", "draws": 5, "device": "cpu"}
+
+    def unlike(method, sampler):
+        given = {**config, "method": {**config["method"], "name": method, "sampler": sampler}}
+        return store._unlike(tmp_path / experiment.name / f"{method}-1.jsonl", given)
+
+    go_on(tmp_path, RANDOM, experiment, stop_after=1)
+    (path,) = tmp_path.glob("*/*.jsonl")
+    first, second = path.read_bytes().splitlines(keepends=True)
+    header = {**json.loads(first), "method": {**config["method"], "sampler": network}}
+    del header["sum"], header["checksums"]
+    header["hash"] = store._digest({key: header[key] for key in store._CONFIGURATION})
+    path.write_bytes(json.dumps(header).encode() + b"\n" + second)
+    elsewhere = {**network, "device": "cuda"}
+    assert unlike("MELL", elsewhere) == ""
+    assert unlike("MELL", {"type": "CyclicalNetwork", "like": elsewhere}) == ""
+    told = "  model.draws: 5 on disk, 6 asked for\n" if mine else ""
+    assert told in unlike("MELL", {**network, "draws": 6})
+    assert bool(unlike("MELL", {**network, "draws": 6})) == bool(mine)
+
+
 def test_trials_of_one_seed_share_their_sets(tmp_path):
     go_on(tmp_path, RANDOM, stop_after=1, data="some rows")
     go_on(tmp_path, RANDOM, stop_after=0, seed=1, data="its own")

@@ -258,7 +258,8 @@ def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
 
 def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | None = None) -> None:
     """Run the jobs, here or on Ray, show how far they are, and fail if one did."""
-    from foresee.lab import live, runner
+    from foresee.lab import live, runner, store
+    from foresee.lab.methods import short_name
 
     console = Console(stderr=True)
     runner.keep_plan(jobs, place.out, lambda problem: note(f"written anew: {problem}"))
@@ -271,10 +272,13 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
         for outcome in runner.run_all(jobs, place, workers, ray):
             name = f"{outcome.job.experiment.name} {outcome.job.method} seed {outcome.job.seed}"
             if outcome.state == "failed":
-                if outcome.message not in failed:  # what fails one often fails all: said once
+                job = outcome.job
+                path = store.trial_path(place.out, job.experiment, short_name(job.method), job.seed)
+                same = outcome.message.replace(str(path), "")
+                if same not in failed:  # what fails one often fails all: said once
                     text = Text(f"{name} failed: {outcome.message}", style="red")
                     console.print(text, soft_wrap=True)
-                failed[outcome.message] = failed.get(outcome.message, 0) + 1
+                failed[same] = failed.get(same, 0) + 1
             elif not console.is_terminal:
                 accuracy = live.standing(outcome.job, place.out).accuracy
                 text = Text(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")

@@ -350,6 +350,13 @@ def _check_data(lines: Lines, given: DataSection, data: own.Data, model: ModelSe
             if value not in known:
                 some = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
                 lines.refuse(f"data.{key} has {value!r}, but there are {some}", "data", key)
+    if data.kind == "images" and given.channels not in (3, data.inputs.shape[1]):
+        lines.refuse(
+            f"data.channels is of a folder of images, and {data.name} has images of "
+            f"{data.inputs.shape[1]} channels: leave it out",
+            "data",
+            "channels",
+        )
     wrong = {"texts": ("forest", "logistic"), "numbers": ("tfidf",), "images": ("tfidf",)}
     if model.posterior in wrong[data.kind]:
         lines.refuse(f"posterior {model.posterior} cannot read {data.kind}", "model", "posterior")

@@ -141,12 +141,13 @@ def check_known(path: Path, values: Any, what: str) -> None:
 def _encoded(path: Path, labels: Any) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes, numbers by size and all else by name, and each row's position."""
     check_known(path, labels, "label")
-    numbers = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
-    known = sorted(set(labels)) if numbers else sorted({str(label) for label in labels})
-    where = {str(label): place for place, label in enumerate(known)}
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in labels)
+    values = labels if numbers else [str(label) for label in labels]
+    known = sorted(set(values))
+    where = {value: place for place, value in enumerate(known)}
     if len(known) < 2:
         raise InputError(f"{path} has {len(known)} class; at least 2 are needed: look at labels")
-    return tuple(where), np.array([where[str(label)] for label in labels], np.int64)
+    return tuple(map(str, known)), np.array([where[value] for value in values], np.int64)
 
 
 def _inputs(path: Path, inputs: Any) -> NDArray[Any]:

@@ -308,7 +308,7 @@ def _resume(path: Path, config: dict[str, Any], machine: dict[str, Any]) -> Reco
                 "delete that file"
             )
         done = trial.rounds
-    if problem := _conflict(path, config["experiment"]) or _other_sets(path, config):
+    if problem := _conflict(path, config["experiment"]) or _unlike(path, config):
         raise InputError(problem)
     if done:
         lines.truncate(path, found.size)
@@ -348,44 +348,71 @@ def _conflict(path: Path, experiment: dict[str, Any]) -> str:
 
     No report could compare the one, and not every file system tells the other apart.
     """
-    # Most are of the same, and there may be thousands.
-    same = _BEGIN + f'{FORMAT}, "experiment": {json.dumps(experiment)}'.encode()
     for other in path.parent.glob("*.jsonl"):
-        if other.name == path.name:
-            continue
-        if other.name.casefold() == path.name.casefold():
+        if other.name != path.name and other.name.casefold() == path.name.casefold():
             return (
                 f"{path} and {other.name} would be one file on some disks: rename the method, or "
                 "choose another --out"
             )
-        with suppress(InputError):  # whoever reads all of them says what is wrong with it
-            first, _, second = lines.content(other, 2).partition(b"\n")
-            if first.startswith(same) or not second.endswith(b"\n"):  # a header binds nobody
-                continue
-            for header in lines.parse(other, first + b"\n").values:
-                _header(other, header)
-                old = {"experiment": header["experiment"]}
-                if what := _listed(old, {"experiment": experiment}):
-                    return (
-                        f"{other} is of another experiment, and no report may compare the two:\n"
-                        f"{what}\nrun with the old values, or choose another --out"
-                    )
+    # Most are of the same, and there may be thousands.
+    same = _BEGIN + f'{FORMAT}, "experiment": {json.dumps(experiment)}'.encode()
+    for other, header in _beside(path, "*", unless=same):
+        old = {"experiment": header["experiment"]}
+        if what := _listed(old, {"experiment": experiment}):
+            return (
+                f"{other} is of another experiment, and no report may compare the two:\n"
+                f"{what}\nrun with the old values, or choose another --out"
+            )
     return ""
 
 
-def _other_sets(path: Path, config: dict[str, Any]) -> str:
-    """Say which trial of the same seed beside a path has other sets, as none could be paired."""
-    for other in path.parent.glob(f"*-{config['seed']}.jsonl"):
-        with suppress(InputError):  # as above
+def _beside(
+    path: Path, *patterns: str, unless: bytes = b"\n"
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Other trials that have a round, by name, and their headers, unless these begin like that."""
+    found = {other for of in patterns for other in path.parent.glob(f"{of}.jsonl")}
+    for other in sorted(found - {path}):
+        with suppress(InputError):  # whoever reads all of them says what is wrong with it
             first, _, second = lines.content(other, 2).partition(b"\n")
-            if other.name == path.name or not second.endswith(b"\n"):
-                continue
-            for header in lines.parse(other, first + b"\n").values:
-                if _header(other, header).data != config["data"]:
-                    return (
-                        f"{other} has other sets than this trial would have, and trials of one seed"
-                        " must share theirs: pass --splits as before, or choose another --out"
-                    )
+            if second.endswith(b"\n") and not first.startswith(unless):
+                for header in lines.parse(other, first + b"\n").values:
+                    _header(other, header)
+                    yield other, header
+
+
+def alike(header: Mapping[str, Any]) -> dict[str, Any]:
+    """What the trials of a name, and what all trials on one's own data must have in common.
+
+    Where they run is not among it.
+    """
+
+    def anywhere(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if key != "device"}
+
+    text = json.dumps(_stated(dict(header))["method"])
+    method = json.loads(text, object_hook=anywhere)
+    own, sampler = header.get("experiment", {}).get("own"), method.get("sampler")
+    model = sampler.get("like", sampler) if own and isinstance(sampler, dict) else None
+    return {"model": model, "method": method}
+
+
+def _unlike(path: Path, config: dict[str, Any]) -> str:
+    """Say which trial beside a path, of its seed, method or data, could not be compared with it."""
+    name, seed = config["method"]["name"], config["seed"]
+    some = ("*",) if config["experiment"].get("own") else (f"*-{seed}", f"{name}-*")
+    for other, header in _beside(path, *some):
+        if header["seed"] == seed and header["data"] != config["data"]:
+            return (
+                f"{other} has other sets than this trial would have, and trials of one seed must "
+                "share theirs: pass --splits as before, or choose another --out"
+            )
+        kind = "method" if header["method"]["name"] == name else "model"
+        old, new = ({kind: alike(each)[kind]} for each in (header, config))
+        if what := _listed(old, new):
+            return (
+                f"{other} is of another {kind}, and no report may mix the two:\n{what}\nrun with "
+                "the old values, or choose another --out"
+            )
     return ""
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foresee.decoded import Shape, decode, is_ready
 from foresee.errors import InputError
+from foresee.images import READER
 from foresee.kept import open_array
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import find
@@ -117,7 +118,8 @@ def _cache(
 ) -> tuple[Path, Shape, dict[str, Any]]:
     side, rows = LAYOUTS[name].side, len(table.images)
     file = (cache or folder / "foresee-cache") / f"{name}-{side}.npy"
-    return file, (rows, 3, side, side), {"rows": rows, "side": side, "metadata": table.md5}
+    stamp = {"rows": rows, "side": side, "metadata": table.md5, "reader": READER}
+    return file, (rows, 3, side, side), stamp
 
 
 def _read(name: str, folder: Path) -> _Table:

@@ -38,9 +38,10 @@ def missing(study: Study, methods: Sequence[str], left_out: Sequence[Exception])
         else:
             waiting[trial.method].append(trial.seed)
     found += [f"{method}{_seeds(seeds)} not begun" for method, seeds in waiting.items()]
-    for method, seeds in absent(study, methods).items():
-        found.append(f"{method}{_seeds(seeds) if method in study.trials else ''} absent")
-    return found
+    gaps = absent(study, methods)
+    some = [f"{m}{_seeds(seeds)}" for m, seeds in gaps.items() if m in study.trials]
+    never = ", ".join(method for method in gaps if method not in study.trials)
+    return found + [f"{each} absent" for each in (*some, never) if each]
 
 
 class Caution(NamedTuple):

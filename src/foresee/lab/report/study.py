@@ -1,6 +1,7 @@
 """Trials grouped by experiment, and every quantity of an experiment, computed once."""
 
 import io
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ from foresee.lab.report.measures import (
     REMAINING,
     SCRAMBLED,
 )
-from foresee.lab.store import Skip, Trial, refuse
+from foresee.lab.store import Skip, Trial, alike, refuse
 
 _CLASSES = 100_000
 _SIZE = 2**53  # larger ones are not whole numbers any more once they are floats
@@ -265,10 +266,11 @@ def _file_name(name: str) -> str:
 def _study(name: str, group: list[Light], skip: Skip) -> Study:
     ((experiment, _),) = Counter(trial.experiment for trial in group).most_common(1)
     by_method: dict[str, dict[int, Light]] = {method: {} for method in methods(group)}
-    sets: dict[int, Counter[str]] = defaultdict(Counter)
+    usual: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for trial in group:
-        if trial.rounds:
-            sets[trial.seed][_sets(trial)] += 1
+        if trial.rounds and trial.experiment == experiment:
+            for what, value in _shared(trial).items():
+                usual[what][value] += 1
     for trial in group:
         if trial.experiment != experiment:
             skip(
@@ -278,12 +280,15 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
                     "folder of its own"
                 )
             )
-        elif trial.rounds and _sets(trial) != sets[trial.seed].most_common(1)[0][0]:
+        elif odd := [
+            f"{what} than most trials of {experiment.name}{whose}"
+            for (what, whose), value in _shared(trial).items()
+            if trial.rounds and value != usual[what, whose].most_common(1)[0][0]
+        ]:
             skip(
                 InputError(
-                    f"{trial.path} has other sets than most trials of {experiment.name} of seed "
-                    f"{trial.seed}, and must not be paired with them: report on it from a folder "
-                    "of its own"
+                    f"{trial.path} has {odd[0]}, and must not be paired with them: "
+                    "report on it from a folder of its own"
                 )
             )
         elif (twin := by_method[trial.method].setdefault(trial.seed, trial)) is not trial:
@@ -299,9 +304,14 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
     return Study(name, experiment, trials, pictures)
 
 
-def _sets(trial: Light) -> str:
-    """A digest of the rows that it was run on."""
-    return str(trial.header.get("data", ""))
+def _shared(trial: Light) -> dict[tuple[str, str], str]:
+    """What it must have in common with other trials, by what that is and which they are."""
+    found = {("other sets", f" of seed {trial.seed}"): str(trial.header.get("data", ""))}
+    if "method" in trial.header:
+        whose = {"model": "", "method": f" that are called {trial.method}"}
+        for kind, part in alike(trial.header).items():
+            found[f"another {kind}", whose[kind]] = json.dumps(part, sort_keys=True)
+    return found
 
 
 def _flaw(trial: Light) -> str:

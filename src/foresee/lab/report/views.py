@@ -90,9 +90,10 @@ def iterations(study: Study) -> str:
     return words.count(setup.recipe.iterations) if network else words.ABSENT
 
 
-def batches(study: Study, metric: Metric) -> list[int]:
-    """The labelled-set sizes at which some method chose."""
-    return sorted({n for curve in study.curves[metric].values() for n in curve.n_labelled})
+def batches(study: Study, metric: Metric) -> dict[int, str]:
+    """The labelled-set sizes at which some method chose, and how they are written."""
+    sizes = {n for curve in study.curves[metric].values() for n in curve.n_labelled}
+    return {size: words.count(size) for size in sorted(sizes)}
 
 
 def fewest(labels: Mapping[str, float]) -> float:

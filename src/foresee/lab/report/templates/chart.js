@@ -2,7 +2,7 @@
 // What any plot is made of; knows nothing of the report.
 
 // An empty plot with axes; its x and y map values to pixels.
-function frame(host, { x, y, xText = (value) => count(value), yText, title, xTitle, right }) {
+function frame(host, { x, y, xText = count, yText, title, xTitle, right }) {
   const width = host.clientWidth;
   const height = Math.round(Math.max(250, Math.min(420, width * 0.44)));
   const plot = { width, left: 44, right: width - right, top: 30, bottom: height - 36 };
@@ -16,7 +16,8 @@ function frame(host, { x, y, xText = (value) => count(value), yText, title, xTit
     plot.root.append(rule("grid", plot.left, at, plot.right, at));
     plot.root.append(word(yText(tick, yStep), plot.left - 8, at + 4, "end"));
   }
-  const [xTicks, xStep] = ticks(x, (plot.right - plot.left) / 90);
+  const least = xText === count ? 1 : 0; // what is counted has no halves
+  const [xTicks, xStep] = ticks(x, (plot.right - plot.left) / 90, least);
   for (const tick of xTicks) {
     const at = plot.x(tick);
     plot.root.append(rule("axis", at, plot.bottom, at, plot.bottom + 4));
@@ -33,9 +34,9 @@ function scaled([low, high], from, to) {
   return (value) => from + ((value - low) / (high - low)) * (to - from);
 }
 
-// Round numbers between two limits, about as many as wanted, and their distance.
-function ticks([low, high], wanted) {
-  const rough = (high - low) / Math.max(2, wanted);
+// Round numbers between two limits, about as many as wanted, and their distance, the least or more.
+function ticks([low, high], wanted, least = 0) {
+  const rough = Math.max(least, (high - low) / Math.max(2, wanted));
   const power = 10 ** Math.floor(Math.log10(rough));
   const off = (factor) => Math.abs(Math.log((factor * power) / rough));
   const step = power * [1, 2, 5, 10].sort((a, b) => off(a) - off(b))[0];

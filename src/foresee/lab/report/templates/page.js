@@ -21,11 +21,13 @@ function drawCurves(host) {
     say(host, all.length ? "nothing to show" : `${metric.label}: not recorded`);
     return;
   }
+  const possible = metric.unit === "%" ? [0, 1] : key === "gain" ? ANY : [0, Infinity];
+  const band = (mean, sd) => // no wider than values can be
+    [mean - sd, mean + sd].map((v) => Math.min(possible[1], Math.max(possible[0], v)));
   const limits = curves.flatMap((c) =>
-    c.mean.flatMap((m, i) => (known(m) ? [m - (c.sd[i] || 0), m + (c.sd[i] || 0)] : []))
+    c.mean.flatMap((m, i) => (known(m) ? [m, ...band(m, c.sd[i] || 0)] : []))
   );
   if (host.dataset.metric) limits.push(0); // what remains is read by its distance from nothing
-  const possible = metric.unit === "%" ? [0, 1] : key === "gain" ? ANY : [0, Infinity];
   const wide = host.clientWidth > 640;
   const longest = Math.max(...curves.map((c) => report.methods[c.method].name.length));
   const plot = frame(host, {
@@ -36,18 +38,17 @@ function drawCurves(host) {
     xTitle: "labels",
     right: wide ? Math.max(96, Math.min(host.clientWidth / 3, 7 * longest)) : 8,
   });
-  for (const curve of curves) plot.root.append(drawCurve(curve, plot));
+  for (const curve of curves) plot.root.append(drawCurve(curve, plot, band));
   if (wide) labelEnds(curves, plot);
   follow(host, plot, curves, metric);
 }
 
-function drawCurve(curve, plot) {
+function drawCurve(curve, plot, band) {
   const points = curve.x.map((x, i) => ({ x: plot.x(x), mean: curve.mean[i], sd: curve.sd[i] }));
   const group = series(curve.method);
   for (const run of runs(points, (p) => known(p.mean) && known(p.sd))) {
-    const upper = run.map((p) => [p.x, plot.y(p.mean + p.sd)]);
-    const lower = run.map((p) => [p.x, plot.y(p.mean - p.sd)]).reverse();
-    const outline = path([...upper, ...lower]) + "Z";
+    const [lower, upper] = [0, 1].map((i) => run.map((p) => [p.x, plot.y(band(p.mean, p.sd)[i])]));
+    const outline = path([...upper, ...lower.reverse()]) + "Z";
     group.append(svg("path", { class: "band", d: outline, fill: ink(curve.method) }));
   }
   for (const run of runs(points, (p) => known(p.mean))) {
@@ -60,14 +61,18 @@ function drawCurve(curve, plot) {
   return group;
 }
 
-// Names at the ends of the curves that run to the last size, moved apart so that all can be read.
+// Names at the ends of the curves that run to the last size, moved apart so that all can be read;
+// none where they are too many.
 function labelEnds(curves, plot) {
   const last = Math.max(...curves.flatMap((c) => c.x));
   const ends = curves
     .filter((c) => c.x.at(-1) === last && known(c.mean.at(-1)))
     .map((c) => ({ method: c.method, from: plot.y(c.mean.at(-1)) }))
     .sort((a, b) => a.from - b.from);
-  const places = spread(ends.map((end) => end.from), 14, plot.top - 12, plot.bottom);
+  const [highest, room] = [plot.top - 12, plot.bottom - plot.top + 12];
+  const gap = Math.min(14, room / (ends.length - 1));
+  if (gap < 11) return; // the keys above name them, too
+  const places = spread(ends.map((end) => end.from), gap, highest, plot.bottom);
   ends.forEach(({ method, from }, i) => {
     const group = series(method);
     const [x, y] = [plot.right, places[i]];
