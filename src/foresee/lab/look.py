@@ -15,6 +15,7 @@ from foresee.errors import InputError
 from foresee.lab import own, paper
 
 _SIDE = 32  # pixels of images
+_LEAST = 4  # of those in arrays, as networks halve them twice
 _PROSE = 20  # characters of a column's values from which on it is taken for texts to read
 _USUAL = ("label", "labels", "class", "target", "y", "category", "species", "outcome")
 
@@ -160,10 +161,22 @@ def _file(path: Path, labels: str | None) -> _Found:
             "each"
         )
     array = columns[inputs[0]]
-    images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
+    images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim in (3, 4)
+    if images and _side(array.shape[1:]) < _LEAST:
+        raise InputError(
+            f"--data: {inputs[0]} in {path} holds images {list(array.shape[1:])}, and networks read "
+            f"square ones [h w], [h w 1], [h w 3] or [c h w] of at least {_LEAST} pixels a side: "
+            "crop or pad them and drop what is transparent, or write what are no images as floats"
+        )
     kind = "images" if images else "texts" if inputs is longest else "numbers"
     lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
     return _Found(lines, kind, values, left)
+
+
+def _side(shape: tuple[int, ...]) -> int:
+    """Pixels of square images [h w], [c h w] or [h w c]; 0 where they are not square."""
+    height, width = shape[:2] if shape[-1] in (1, 3) else shape[-2:]
+    return height if height == width else 0
 
 
 def _is_array(column: Any) -> bool:
@@ -180,7 +193,7 @@ def _gap(column: Any) -> str:
     """The first value of a column of numbers that is none, and its row; "" where there is none."""
     if not _is_array(column):
         return "" if tables.are_texts(column) else tables.stray(column)
-    rows = np.argwhere(~np.isfinite(column))
+    rows = np.argwhere(~(np.abs(column) <= np.finfo(np.float32).max))  # models read float32
     return f"{column[tuple(rows[0])]} in row {rows[0][0]}" if len(rows) and column.ndim else ""
 
 
