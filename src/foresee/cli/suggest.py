@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foresee.cli.console import FILE, LOSS_HELP, cores, progress_bar, stop, to_stdout
+from foresee.cli.console import FILE, LOSS_HELP, cores, note, progress_bar, stop, to_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,9 +134,6 @@ def suggest(
         task = bar.add_task("loading", total=None)
         from foresee import suggest as steps
 
-        def note(said: str) -> None:
-            bar.console.print(Text(f"note: {said}", style="yellow"), soft_wrap=True)
-
         def advance(done: int) -> None:
             stage = "choosing" if done == len(rows) else "scoring"
             bar.update(task, completed=done, total=len(rows), description=stage)
@@ -151,11 +148,9 @@ def suggest(
             note(f"{request.option} does not look at --target")
             target = None
         start = time.perf_counter()
-        if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k, note):
+        if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k):
             told = _Told(pool, target, loss, ids, exclude or [], request, k, shortlist)
-            csv, n = _on_ray(
-                ray, told, seed, memory << 20, note, lambda n: bar.update(task, completed=n)
-            )
+            csv, n = _on_ray(ray, told, seed, memory << 20, lambda n: bar.update(task, completed=n))
             _finish(csv, n, request, k, out, time.perf_counter() - start)
             return
         rows, targets = _read(pool, target, request, k)
@@ -163,18 +158,15 @@ def suggest(
         ids = _ids(pool, ids)
         passed = steps.excluded(rows, ids, exclude or [], note)
         chosen = _sized(request, k, len(rows) - len(passed), shortlist)
-        with warnings.catch_warnings(record=True) as heard:
-            picks = chosen(
-                rows,
-                targets,
-                seed=seed,
-                scratch=memory << 20,
-                loss=costs,
-                excluded=passed,
-                advance=advance,
-            )
-        for warning in heard:  # of draws that are few for the batch
-            note(str(warning.message))
+        picks = chosen(
+            rows,
+            targets,
+            seed=seed,
+            scratch=memory << 20,
+            loss=costs,
+            excluded=passed,
+            advance=advance,
+        )
         if picks.copies:
             note(
                 f"only {k - picks.copies:,} rows differ in their predictions: the last "
@@ -203,7 +195,6 @@ def _is_faster_plain(
     target: str | None,
     request: _Request,
     k: int,
-    note: "Callable[[str], None]",
 ) -> bool:
     """Whether one machine is faster without Ray, which is then said."""
     if force or "://" in pool or not _is_local(pool):
@@ -243,7 +234,6 @@ def _on_ray(
     told: _Told,
     seed: int,
     scratch: int,
-    note: "Callable[[str], None]",
     advance: "Callable[[int], object]",
 ) -> tuple[str, int]:
     """The CSV of the picks, and how many rows were scored."""
@@ -256,7 +246,8 @@ def _on_ray(
     costs = None
     if told.loss is not None and target is not None:
         costs = steps.read_loss(told.loss, target.shape[2])
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(action="ignore"):  # most are for those who write Ray
+        warnings.simplefilter("default", UserWarning)
         found = scale.suggest(
             f"{path}.parquet" if path else told.pool,
             target,
@@ -273,9 +264,6 @@ def _on_ray(
             address=ray,
             advance=advance,
         )
-    for warning in heard:
-        if issubclass(warning.category, UserWarning):  # the others are for those who write Ray
-            note(str(warning.message))
     if found.unknown:
         note(f"--exclude: {len(found.unknown)} are not in the pool: {found.unknown[0]}, …")
     if found.copies:

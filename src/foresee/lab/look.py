@@ -164,8 +164,8 @@ def _file(path: Path, labels: str | None) -> _Found:
     images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim in (3, 4)
     if images and _side(array.shape[1:]) < _LEAST:
         raise InputError(
-            f"--data: {inputs[0]} in {path} holds images {list(array.shape[1:])}, and networks read "
-            f"square ones [h w], [h w 1], [h w 3] or [c h w] of at least {_LEAST} pixels a side: "
+            f"--data: {inputs[0]} in {path} holds images {list(array.shape[1:])}, and networks "
+            f"read square ones [h w], [h w 1], [h w 3] or [c h w] from {_LEAST} pixels a side on: "
             "crop or pad them and drop what is transparent, or write what are no images as floats"
         )
     kind = "images" if images else "texts" if inputs is longest else "numbers"
