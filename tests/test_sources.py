@@ -263,6 +263,12 @@ def test_other_separators_than_commas(tmp_path, separator):
     assert (found.ids, found.labels) == (["x1", "x2"], ["no", "yes"])
 
 
+@pytest.mark.parametrize("name", ['"a,\n""b"""', '"a,\r\nb"', '5" a', '"a"",""b"'])
+def test_a_name_may_hold_quotes_and_line_ends(tmp_path, name):
+    (tmp_path / "table.csv").write_text(f"{name};c\n1;2\n3;4\n", newline="")
+    assert sources.read(tmp_path / "table.csv").inputs.tolist() == [[1, 2], [3, 4]]
+
+
 def test_a_comma_separates_whatever_else_there_is(tmp_path):
     (tmp_path / "table.csv").write_text("a;b;c,d\n1,2\n")
     assert sources.read(tmp_path / "table.csv", inputs=["d"]).inputs.tolist() == [[2]]
@@ -277,7 +283,9 @@ def test_a_column_without_a_name_is_no_input(tmp_path):
     assert sources.read(path, inputs=["", "a"]).inputs.tolist() == [[7, 1], [8, 3]]
 
 
-@pytest.mark.parametrize("code", ["01234", "1234567890123456789", "12_3", " 007 "])
+@pytest.mark.parametrize(
+    "code", ["01234", "1234567890123456789", "+12345678901234567", "12_3", " 007\t"]
+)
 def test_codes_are_no_numbers(tmp_path, code):
     path = tmp_path / "table.csv"
     path.write_text(f"code,a\n12,1\n{code},2\n")

@@ -29,12 +29,13 @@ LOADED = 64 << 20
 # Bytes of a packed array that are loaded where nothing may be written.
 UNPACKED = 1 << 30
 _BLOCK = 2 << 20  # bytes of a table that are read at once
-_READER = 2  # raised where what is unpacked of the same file changes
+_READER = 3  # raised where what is unpacked of the same file changes
 _FIELD = 64  # bytes of a text in Python, beside its own
 _BYTE = np.dtype("S1")  # of texts: no column of numbers is of this type
 # Codes, among values between line ends: as numbers a postcode would lose its zeros, a long id its
 # last digits.
-_ZEROS, _LONG = re.compile(r"[\n ]0[0-9]+[\n ]"), re.compile(r"[\n -][0-9]{16,}[\n ]")
+_ZEROS, _LONG = re.compile(r"\s0[0-9]+\s"), re.compile(r"[\s+-][0-9]{16,}\s")
+_QUOTED = re.compile(r'(^|[,;\t|\r\n])(?:"[^"]*")+')
 _GAPS = {"", "na", "n/a", "#n/a", "null", "none", "?", "-"}  # in a column of numbers
 
 # Columns by name: arrays of numbers, lists of texts.
@@ -224,9 +225,9 @@ def csv_rows(path: Path) -> Iterator[Any]:
 
 def separator(file: TextIO) -> str:
     """What separates fields: a comma, or what a header without one has instead: ; tab or |."""
-    header = re.split(r"[\r\n]", file.read(1 << 16).lstrip("\r\n"), maxsplit=1)[0]
+    begin = _QUOTED.sub(r"\1", file.read(1 << 16).lstrip("\r\n"))  # may hold line ends, too
     file.seek(0)
-    bare = re.sub(r'"[^"]*"', "", header)
+    bare = re.split(r"[\r\n]", begin, maxsplit=1)[0]
     return "," if "," in bare else max(",;\t|", key=bare.count)
 
 
