@@ -307,6 +307,15 @@ def test_labels_are_one_for_each_row(tmp_path, shape, how):
         sources.read(tmp_path / "data.npz", labels="y")
 
 
+def test_an_empty_label_is_none(tmp_path):
+    path = tmp_path / "part.csv"
+    path.write_text("a,b\n1,x\n2,\n3,0\n")
+    assert sources.read(path, labels="b").labels == ["x", None, "0"]
+    np.savez(tmp_path / "part.npz", x=np.eye(3), y=["x", "", "0"], z=[1, 0, 2])
+    assert sources.read(tmp_path / "part.npz", inputs="x", labels="y").labels == ["x", None, "0"]
+    assert sources.read(tmp_path / "part.npz", inputs="x", labels="z").labels == [1, 0, 2]
+
+
 @pytest.mark.parametrize("named", ["inputs", "labels", "ids"])
 def test_an_array_of_its_own_has_no_names(tmp_path, named):
     np.save(tmp_path / "data.npy", np.eye(3))

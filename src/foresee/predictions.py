@@ -27,7 +27,7 @@ from foresee import arrays, tables
 from foresee.errors import InputError
 
 _NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
-_COLUMN = re.compile(r" *(\d+):(.+)")
+_COLUMN = re.compile(r" *(\d+):(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)

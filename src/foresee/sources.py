@@ -31,7 +31,8 @@ class Source:
             texts: a list, or of a large file `tables.Texts`, which reads those it is asked for.
         ids: what each row is called, n different ones: paths in the folder, values of the column
             that was named, or else the numbers of the rows from 0.
-        labels: of each row, where a column was named or images lie in a sub-folder a class.
+        labels: of each row, where a column was named or images lie in a sub-folder a class; None
+            where the column is empty.
         origin: arguments with which `read` would read the same again.
     """
 
@@ -122,6 +123,8 @@ def _table(
                 f"{f', or write the {how}' if what == 'labels' else ''}"
             )
     answer, name = (None if key is None else tables.plain(found[key]) for key in (labels, ids))
+    if answer is not None:
+        answer = [None if isinstance(label, str) and not label else label for label in answer]
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
         if values is not None and len(values) != n:

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -272,6 +273,16 @@ def test_names_from_any_file(folder, kind):
     assert column(rows, "id") == [names[i] for i in index(rows)]
 
 
+def test_long_names_are_shown_whole(folder, monkeypatch):
+    Path("names.txt").write_text("".join(f"{'folder/' * 20}{i:03}.jpg\n" for i in range(N)))
+    shown = run("--ids", "names.txt", "--out", "picks.csv").stdout
+    assert len(re.findall(r"/\d{3}\.jpg", shown)) == 5
+    monkeypatch.setattr("foresee.cli.console._WIDE", 60)  # as in a terminal
+    shown = run("--ids", "names.txt", "--out", "picks.csv").stdout
+    assert max(map(len, shown.splitlines()[:-1])) == 60
+    assert shown.count(".jpg") == 5
+
+
 def test_what_was_picked_can_be_excluded(folder):
     before = index(picked("--score", "mell"))
     assert run("--out", "picks.csv", "--score", "mell").exit_code == 0
@@ -405,6 +416,11 @@ def test_classes_of_tables_must_agree(folder):
     to_table("v.csv", draws(1, M), "yxz")
     refused = run(pool="p.csv", target="v.csv")
     assert_refused(refused, "pool has the classes x, y, z and target has y, x, z")
+
+
+def test_a_class_may_have_a_name_of_two_lines(folder):
+    to_table("p.csv", draws(0, N), ["x\ny", "y", "z"])
+    assert index(picked(pool="p.csv")) == index(picked())
 
 
 def test_draws_of_tables_must_agree(folder):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foresee.cli.console import FILE, LOSS_HELP, cores, note, progress_bar, stop, to_stdout
+from foresee.cli.console import FILE, LOSS_HELP, cores, note, progress_bar, show, stop, to_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +184,7 @@ def _finish(csv: str, n: int, request: _Request, k: int, out: Path | None, secon
         return
     files.write(out, csv.encode())
     summary = f"{n:,} inputs scored in {seconds:.1f} s; score: {request.meaning}; "
-    Console().print(_table(csv, first=10))
+    show(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)
 
 
@@ -345,7 +345,7 @@ def _table(csv: str, first: int) -> Table:
     shown = min(first, len(lines))
     table = Table(title=f"first {shown} of {len(lines):,} picks", box=box.SIMPLE_HEAD)
     for column in header:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for index, score, place, name, promise in lines[:shown]:
         told = f"{float(promise):#.4g}" if promise else ""
         table.add_row(index, f"{float(score):#.4g}", place, Text(name), told)
