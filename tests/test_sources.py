@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import arrays, decoded, kept, sources, tables
+from foresee import archives, arrays, decoded, fields, kept, sources, tables
 from foresee.errors import InputError
 
 
@@ -384,7 +384,7 @@ def test_parquet_of_other_kinds(tmp_path, monkeypatch, size):
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    monkeypatch.setattr(tables, "LOADED", size)
+    monkeypatch.setattr(archives, "LOADED", size)
     path, floats = tmp_path / "data.parquet", arrow.float32()
     table = {
         "large": arrow.array([[1, 2], [3, 4]], arrow.large_list(floats)),
@@ -410,8 +410,8 @@ TABLE = "name,a,b,text\n" + "".join(f'r{i},{i},{i / 2},"é, {i}\n"\n' for i in r
 @pytest.fixture
 def large(monkeypatch):
     """All files are large, and read some rows at a time."""
-    monkeypatch.setattr(tables, "LOADED", 0)
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    monkeypatch.setattr(archives, "LOADED", 0)
+    monkeypatch.setattr(fields, "BLOCK", 1000)
 
 
 @pytest.mark.parametrize(
@@ -429,8 +429,8 @@ def test_a_large_table_is_read_as_a_small_one(tmp_path, monkeypatch, arguments):
     path.write_text(TABLE)
     small = sources.read(path, **arguments)
     assert not (tmp_path / sources.CACHE).exists()
-    monkeypatch.setattr(tables, "LOADED", 0)
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    monkeypatch.setattr(archives, "LOADED", 0)
+    monkeypatch.setattr(fields, "BLOCK", 1000)
     for found in (sources.read(path, **arguments), sources.read(path, **arguments)):
         assert list(found.ids) == list(small.ids)
         assert found.labels == small.labels

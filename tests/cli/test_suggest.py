@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import files, kept, predictions, scores, suggest, tables
+from foresee import archives, files, kept, predictions, scores, suggest
 from foresee.cli.app import app
 from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
@@ -395,8 +395,8 @@ def header(shape):
 
 
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, peak):
-    assert tables.UNPACKED == 1 << 30
-    monkeypatch.setattr(tables, "UNPACKED", 20 << 20)
+    assert archives.UNPACKED == 1 << 30
+    monkeypatch.setattr(archives, "UNPACKED", 20 << 20)
     zeros = bytes(1 << 20)
     with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("bomb.npy", "w") as member:
@@ -414,9 +414,9 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, p
 def test_the_limit_is_the_last_size_that_is_loaded(folder, pool, monkeypatch):
     np.savez_compressed("a.npz", pool)
     size = zipfile.ZipFile("a.npz").infolist()[0].file_size
-    monkeypatch.setattr(tables, "UNPACKED", size)
+    monkeypatch.setattr(archives, "UNPACKED", size)
     assert run(pool="a.npz").exit_code == 0
-    monkeypatch.setattr(tables, "UNPACKED", size - 1)
+    monkeypatch.setattr(archives, "UNPACKED", size - 1)
     assert_refused(run(pool="a.npz"), f"{size:,} bytes, and no more than {size - 1:,}")
 
 

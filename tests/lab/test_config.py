@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from foresee import sources, tables
+from foresee import archives, sources
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
@@ -286,7 +286,7 @@ def test_domains_that_are_missing_are_refused(folder):
 
 
 def test_a_large_table_is_unpacked_where_it_is_said(folder, monkeypatch):
-    monkeypatch.setattr(tables, "LOADED", 0)
+    monkeypatch.setattr(archives, "LOADED", 0)
     Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,south\n")
     table = Own("csv", "", ("a",), "b", "site")
     data = own.read("t", table, 0, Path("t.csv"), cache=Path("there"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from foresee import sources, tables
+from foresee import fields, sources, tables
 from foresee.errors import InputError
 from foresee.lab import own, paper
 
@@ -133,7 +133,7 @@ def _folder(path: Path) -> _Found:
 def _file(path: Path, labels: str | None) -> _Found:
     columns = tables.columns(path)
     if labels is None:
-        tables.check_names(path)
+        fields.check_names(path)
         labels = _guess(path, columns)
     elif labels not in columns:
         there = ", ".join(columns)
@@ -143,7 +143,7 @@ def _file(path: Path, labels: str | None) -> _Found:
     values = [str(v) for v in known]
     others = [name for name in columns if name != labels]
     texts = [name for name in others if not _is_array(columns[name])]
-    texts = [name for name in texts if tables.are_texts(columns[name])]
+    texts = [name for name in texts if fields.are_texts(columns[name])]
     numbers = [name for name in others if _is_array(columns[name])]
     numbers = [name for name in numbers if columns[name].shape[:1] == (len(values),)]
     numbers = [name for name in numbers if not _gap(columns[name])]
@@ -192,7 +192,7 @@ def _left(name: str, column: Any) -> str:
 def _gap(column: Any) -> str:
     """The first value of a column of numbers that is none, and its row; "" where there is none."""
     if not _is_array(column):
-        return "" if tables.are_texts(column) else tables.stray(column)
+        return "" if fields.are_texts(column) else fields.stray(column)
     rows = np.argwhere(~(np.abs(column) <= np.finfo(np.float32).max))  # models read float32
     return f"{column[tuple(rows[0])]} in row {rows[0][0]}" if len(rows) and column.ndim else ""
 
