@@ -288,16 +288,17 @@ def test_a_column_without_a_name_is_no_input(tmp_path):
 )
 def test_codes_are_no_numbers(tmp_path, code):
     path = tmp_path / "table.csv"
-    path.write_text(f"code,a\n12,1\n{code},2\n")
-    assert sources.read(path, inputs="code").inputs == ["12", code]
+    path.write_text(f"code,a\n1234567890123456,1\n{code},2\n")
+    assert sources.read(path, inputs="code").inputs == ["1234567890123456", code]
     with pytest.raises(InputError, match="texts in code"):
         sources.read(path)
 
 
 def test_numbers_that_look_like_codes(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text("a,b,c\n0,0.5,1e17\n10,00.5,-0.0000000000000000001\n")
-    assert sources.read(path).inputs.tolist() == [[0, 0.5, 1e17], [10, 0.5, -1e-19]]
+    path.write_text("a,b,c\n0,0.5,1e17\n10,00.5,1234567890123456\n2,1,-0.0000000000000000001\n")
+    found = sources.read(path).inputs.tolist()
+    assert found == [[0, 0.5, 1e17], [10, 0.5, 1234567890123456], [2, 1, -1e-19]]
 
 
 @pytest.mark.parametrize(("shape", "how"), [((3, 1), r"ravel\(\)"), ((3, 2), r"argmax\(1\)")])

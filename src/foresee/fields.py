@@ -17,7 +17,8 @@ BLOCK = 2 << 20
 _FIELD = 64  # bytes of a text in Python, beside its own
 # Codes, among values between line ends: as numbers a postcode would lose its zeros, a long id its
 # last digits.
-_ZEROS, _LONG = re.compile(r"\s0[0-9]+\s"), re.compile(r"[\s+-][0-9]{16,}\s")
+_ZEROS, _LONG = re.compile(r"\s0[0-9]+\s"), re.compile(r"[\s+-]([0-9]{16,})(?=\s)")
+_EXACT = 2**53  # below it a float holds all whole numbers
 _QUOTED = re.compile(r'(^|[,;\t|\r\n])(?:"[^"]*")+')
 _GAPS = {"", "na", "n/a", "#n/a", "null", "none", "?", "-"}  # in a column of numbers
 
@@ -142,7 +143,8 @@ def numbers(values: list[str]) -> Any:
     except ValueError:
         return values
     text = "\n".join(["", *values, ""])
-    is_long = bool((np.abs(found) >= 2.0**53).any()) and _LONG.search(text)
+    large = (np.abs(found) >= _EXACT).any()
+    is_long = large and any(int(digits) >= _EXACT for digits in _LONG.findall(text))
     return values if is_long or _ZEROS.search(text) or "_" in text else found
 
 
