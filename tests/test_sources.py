@@ -352,7 +352,7 @@ def test_arrays(tmp_path):
         sources.read(tmp_path / "long.npz", labels="y")
     with pytest.raises(InputError, match=r"must be a folder of images, or a \.csv"):
         sources.read(__file__)
-    for options in ({"size": 4}, {"lazy": True}):
+    for options in ({"size": 4}, {"lazy": True}, {"channels": 1}):
         with pytest.raises(InputError, match="are for a folder of images"):
             sources.read(tmp_path / "data.npy", **options)
     np.save(tmp_path / "one.npy", np.float64(1))

@@ -144,7 +144,7 @@ def numbers(values: list[str]) -> Any:
         return values
     text = "\n".join(["", *values, ""])
     large = (np.abs(found) >= _EXACT).any()
-    is_long = large and any(int(digits) >= _EXACT for digits in _LONG.findall(text))
+    is_long = large and any(float(digits) >= _EXACT for digits in _LONG.findall(text))
     return values if is_long or _ZEROS.search(text) or "_" in text else found
 
 

@@ -82,9 +82,10 @@ def read(
     path = Path(path)
     named = {"inputs": inputs, "labels": labels, "ids": ids}
     if not path.is_dir():
-        if path.is_file() and (lazy or size is not None):
+        if path.is_file() and (lazy or size is not None or channels != 3):
             raise InputError(
-                f"size and lazy are for a folder of images, and {path} is a file: leave them out"
+                f"size, channels and lazy are for a folder of images, and {path} is a file: leave "
+                "them out"
             )
         found = _table(path, inputs, labels, ids, Path(cache or path.parent / CACHE))
     elif used := [name for name, value in named.items() if value is not None]:
