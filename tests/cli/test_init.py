@@ -131,6 +131,7 @@ def test_what_is_there_is_not_overwritten(folder):
         (["no/toy.toml", "--data", "toy.npz"], "there is no folder no"),
         (["toy.toml", "--data", "no.npz"], "--data: there is nothing at no.npz"),
         (["toy.toml", "--data", "toy.npz", "--labels", "z"], "toy.npz has no 'z' but x, y"),
+        (["toy.toml", "--data", ".", "--labels", "y"], "--labels names a column, and . is a fold"),
     ],
 )
 def test_bad_requests_are_one_line(folder, words, said):

@@ -56,6 +56,11 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
     """
     if not path.exists():
         raise InputError(f"--data: there is nothing at {path}: check the path")
+    if path.is_dir() and labels is not None:
+        raise InputError(
+            f"--labels names a column, and {path} is a folder, whose sub-folders are the labels: "
+            "leave it out"
+        )
     found = _folder(path) if path.is_dir() else _file(path, labels)
     counts = Counter(found.labels)
     if len(counts) < 2:
