@@ -23,6 +23,7 @@ from foresee import archives, files, kept, predictions, scores, suggest
 from foresee.cli.app import app
 from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
+from foresee.shortlist import Shortlist
 
 N, M, T, C = 60, 7, 5, 3
 SCORES = {
@@ -237,7 +238,7 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
     monkeypatch.setattr(scores, "mell", spy)
     pool = predictions.read("--pool", "pool.npy")
     assert isinstance(pool._only.mapped, np.memmap)
-    suggest.score_all(pool, val, "mell", suggest.Shortlist(1, 0), advance=done.append)
+    suggest.score_all(pool, val, "mell", Shortlist(1, 0), advance=done.append)
     assert seen == [M] * (N // M) + [N % M]
     assert done == np.cumsum(seen).tolist()
 
@@ -255,7 +256,7 @@ def test_what_was_read_of_the_pool_is_given_back(folder, pool):
 
 def test_memory_bounds_the_chunk(folder, pool):
     done, scratch = [], 4 * 10 * pool[0].nbytes
-    source, short = predictions.read("--pool", "pool.npy"), suggest.Shortlist(1, 0)
+    source, short = predictions.read("--pool", "pool.npy"), Shortlist(1, 0)
     suggest.score_all(source, None, "bald", short, scratch=scratch, advance=done.append)
     assert done == list(range(10, N + 1, 10))
 

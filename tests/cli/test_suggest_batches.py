@@ -16,6 +16,7 @@ from foresee import predictions, promise, scores, suggest
 from foresee.cli.app import app
 from foresee.errors import InputError
 from foresee.seeding import generator
+from foresee.shortlist import Shortlist
 from foresee.strategies import GreedyConditioning
 from foresee.testing import random_draws
 from foresee.types import View
@@ -109,7 +110,7 @@ def test_batchbald_needs_no_target_and_then_promises_nothing(folder):
 def test_a_shortlist_is_the_best_and_the_lowest_keys_of_the_rest(seed, piece, best, others):
     rng = np.random.default_rng(seed)
     values, keys = rng.integers(0, 8, 40) / 8, rng.random(40)
-    short = suggest.Shortlist(best, others)
+    short = Shortlist(best, others)
     for start in range(0, 40, piece):
         some = slice(start, start + piece)
         short.add(np.arange(40)[some], values[some], keys[some])
@@ -131,9 +132,9 @@ def test_a_shortlist_of_shortlists_is_the_shortlist(seed, best, others, copies):
     rest = sorted(first[best:], key=lambda i: keys[i])[:others]
     last = [i for i in rank if i not in first][: copies if len(first) < copies else 0]
     expected = [i for i in first if i in first[:best] or i in rest] + last
-    short = suggest.Shortlist(best, others, copies)
+    short = Shortlist(best, others, copies)
     for part in np.array_split(rng.permutation(40), rng.integers(1, 5)):
-        one = suggest.Shortlist(best, others, copies, short.least, short.last)
+        one = Shortlist(best, others, copies, short.least, short.last)
         for some in np.array_split(part, rng.integers(1, 5)):
             one.add(some, values[some], keys[some], kinds[some], name=some.astype(str))
         short.add(**one.rows)
