@@ -140,6 +140,7 @@ def test_links_out_of_the_folder_are_refused(photos, tmp_path, what):
         ({"size": 0}, "size must be one or two positive whole numbers"),
         ({"size": 8.0}, "whole numbers and channels 1 or 3, got 8.0"),
         ({"size": (8,)}, "size must be one or two"),
+        ({"size": (8, 0)}, "size must be one or two"),
         ({"size": 4, "channels": 2}, "channels 1 or 3"),
         ({"size": 4, "labels": "class"}, "labels names a column"),
     ],
@@ -214,7 +215,7 @@ _ROWS = ["5.1,3.5,setosa", "4.9,3.0,setosa", "6.4,3.2,other"]
     ],
 )
 def test_rows_are_no_names(tmp_path, lines):
-    path = tmp_path / "table.csv"
+    path = tmp_path / "table.CSV"
     path.write_text("\n".join(lines))
     for read in (sources.read, lambda path: tables.names(path, {None})):
         with pytest.raises(InputError, match="begin with the names of its columns, got "):
@@ -233,6 +234,7 @@ def test_rows_are_no_names(tmp_path, lines):
         "id,3,1,2",
         "5.1,b",
         "3,1,2,text",
+        "spam",
         "spam,ham",
         "1,0,yes",
         ",2,1",
@@ -261,6 +263,12 @@ def test_other_separators_than_commas(tmp_path, separator):
     found = sources.read(path, ids="id", labels="kind")
     assert found.inputs == [text.strip('"'), "2"]
     assert (found.ids, found.labels) == (["x1", "x2"], ["no", "yes"])
+
+
+@pytest.mark.parametrize("text", ["a; b", "a | b", "a\tb"])
+def test_texts_alone_need_no_separator(tmp_path, text):
+    (tmp_path / "table.csv").write_text(f"text\n{text}\nc\n")
+    assert sources.read(tmp_path / "table.csv").inputs == [text, "c"]
 
 
 @pytest.mark.parametrize("name", ['"a,\n""b"""', '"a,\r\nb"', '5" a', '"a"",""b"'])
@@ -315,6 +323,13 @@ def test_an_empty_label_is_none(tmp_path):
     np.savez(tmp_path / "part.npz", x=np.eye(3), y=["x", "", "0"], z=[1, 0, 2])
     assert sources.read(tmp_path / "part.npz", inputs="x", labels="y").labels == ["x", None, "0"]
     assert sources.read(tmp_path / "part.npz", inputs="x", labels="z").labels == [1, 0, 2]
+
+
+def test_several_arrays_are_joined(tmp_path):
+    parts = {"x": np.eye(3), "y": np.arange(3.0), "z": np.arange(12.0).reshape(3, 2, 2)}
+    np.savez(tmp_path / "data.npz", **parts)
+    found = sources.read(tmp_path / "data.npz", inputs=["z", "x", "y"]).inputs
+    np.testing.assert_array_equal(found, np.c_[np.arange(12).reshape(3, 4), np.eye(3), range(3)])
 
 
 @pytest.mark.parametrize("named", ["inputs", "labels", "ids"])
@@ -460,18 +475,22 @@ def test_what_is_unpacked_is_unpacked_once_and_again_when_the_file_changes(
     made, make = [], kept.make
     monkeypatch.setattr(kept, "make", lambda *a: (made.append(a), make(*a))[1])
     path = tmp_path / "table.csv"
-    for content, times in ((TABLE, 1), (TABLE, 1), (TABLE.replace("49", "48.5"), 2)):
+    for content, times in ((TABLE, 1), (TABLE, 1), (TABLE.replace("49", "47"), 2)):
         if not path.exists() or path.read_text() != content:
             path.write_text(content)
+            os.utime(path, ns=(times, times))
         last = sources.read(path, inputs=["a", "b"]).inputs[-1, 0]
         assert len(made) == times
-    assert last == 48.5
+    assert last == 47
     monkeypatch.setattr(tables, "_READER", 0)  # another version of foresee reads otherwise
     sources.read(path, inputs=["a", "b"])
     assert len(made) == times + 1
     other = sources.read(path, inputs=["b", "a"], cache=tmp_path / "there").inputs
-    assert other[-1, 1] == 48.5
-    assert len(list((tmp_path / "there").glob("*.npy"))) == 1
+    assert other[-1, 1] == 47
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "table.csv").write_text(TABLE)
+    sources.read(tmp_path / "sub" / "table.csv", inputs=["b", "a"], cache=tmp_path / "there")
+    assert len(list((tmp_path / "there").glob("*.npy"))) == 2
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
