@@ -169,15 +169,16 @@ def score_all(
     scorer.check_target()
     start = 0
     for piece in pool.pieces(scorer.rows_at_once(pool.row_bytes)):
-        found, positions = scorer(piece, start), np.arange(start, start + len(piece))
+        stop = start + len(piece)
+        found, positions = scorer(piece, start), np.arange(start, stop)
         keys, kinds = ties(seed, start, len(piece)), None
-        start += len(piece)
         if excluded is not None:
-            left = ~np.isin(positions, _between(excluded, positions[0], start))
+            left = ~np.isin(positions, _between(excluded, start, stop))
             piece, found, positions, keys = piece[left], found[left], positions[left], keys[left]
         if short.copies:
             keys, kinds = kinds_of(piece, seed)
         short.add(positions, found, keys, kinds)
+        start = stop
         advance(start)
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -157,6 +158,16 @@ def test_a_score_is_the_same_to_the_bit_in_any_piece(name, t, c, m):
     for rows in (1, 2, 7, 64):
         parts = [scorer(pool[start : start + rows], start) for start in range(0, 300, rows)]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_a_piece_without_rows_changes_nothing(folder):
+    pool = predictions.read("--pool", "pool.npy")
+    alone, among = Shortlist(5, 0), Shortlist(5, 0)
+    suggest.score_all(pool, None, "bald", alone, excluded=np.array([3]))
+    values = pool.all()
+    pieces = SimpleNamespace(row_bytes=1, pieces=lambda rows: (values[:0], values, values[:0]))
+    suggest.score_all(pieces, None, "bald", among, excluded=np.array([3]))
+    np.testing.assert_array_equal(alone.sorted().positions, among.sorted().positions)
 
 
 def test_a_strategy_sees_the_best_rows_of_a_large_pool(folder):

@@ -598,6 +598,23 @@ def test_a_look_passes_over_ids_and_prefers_prose(folder):
     assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
 
 
+@pytest.mark.parametrize(
+    ("other", "is_read"),
+    [
+        ("123e4567-e89b-12d3-a456-4266141740{:02}", False),
+        ("https://example.org/a/very/long/address/{}", False),
+        ("2020-01-01 10:00:00.0000{:02} +00:00", False),
+        ("a film of {} hours that is fine", True),
+        ("昨日見た映画は面白いし音楽も良かったと思います{}", True),
+    ],
+)
+def test_long_codes_are_no_prose(folder, other, is_read):
+    rows = "".join(f"{other.format(i)},{i / 7},{i % 2}\n" for i in range(60))
+    Path("t.csv").write_text("which,a,label\n" + rows)
+    name = "which" if is_read else "a"
+    assert f'inputs = ["{name}"]' in look.describe(Path("t.csv"), Path("."))
+
+
 def test_a_look_says_what_it_leaves_out_and_why(folder):
     rows = [f"{i / 7},{i / 3 if i else ''},{'ab'[i % 2]},{i % 2}\n" for i in range(60)]
     Path("t.csv").write_text("a,gap,kind,label\n" + "".join(rows))
