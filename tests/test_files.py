@@ -69,14 +69,17 @@ def test_what_a_living_process_or_another_machine_writes_stays(tmp_path):
 
 
 def test_what_a_process_of_somebody_else_writes_stays(tmp_path, monkeypatch):
-    def refused(pid, signal):
-        raise PermissionError
+    def kill(pid, signal):
+        raise PermissionError if pid == 1 else ProcessLookupError
 
     killed_writer(tmp_path / "file")
-    (left,) = tmp_path.glob(".foresee-*.tmp")
-    monkeypatch.setattr(os, "kill", refused)
+    (dead,) = tmp_path.glob(".foresee-*.tmp")
+    theirs = dead.with_name(f"{dead.name.rsplit('-', 2)[0]}-1-abc.tmp")
+    theirs.touch()
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(os, "listdir", lambda folder: [theirs.name, dead.name])
     files.write(tmp_path / "another", b"")
-    assert left.exists()
+    assert (theirs.exists(), dead.exists()) == (True, False)
 
 
 def test_a_link_stays_a_link(tmp_path):
