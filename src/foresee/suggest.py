@@ -173,7 +173,7 @@ def score_all(
         found, positions = scorer(piece, start), np.arange(start, stop)
         keys, kinds = ties(seed, start, len(piece)), None
         if excluded is not None:
-            left = ~np.isin(positions, _between(excluded, start, stop))
+            left = ~np.isin(positions, excluded[slice(*np.searchsorted(excluded, (start, stop)))])
             piece, found, positions, keys = piece[left], found[left], positions[left], keys[left]
         if short.copies:
             keys, kinds = kinds_of(piece, seed)
@@ -326,11 +326,6 @@ def _promises(
     if target is None:
         return np.empty(0)
     return scores.promises(take(positions[:PROMISED]), target)
-
-
-def _between(values: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    first, last = np.searchsorted(values, [start, stop])
-    return values[first:last]
 
 
 def excluded(

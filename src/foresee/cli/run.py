@@ -11,16 +11,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from foresee.cli.console import (
-    FILE,
-    FOLDER,
-    LOSS_HELP,
-    cores,
-    note,
-    on_stderr,
-    progress_bar,
-    stop,
-)
+from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, on_stderr, progress_bar, stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -158,15 +158,8 @@ def suggest(
         ids = _ids(pool, ids)
         passed = steps.excluded(rows, ids, exclude or [], note)
         chosen = _sized(request, k, len(rows) - len(passed), shortlist)
-        picks = chosen(
-            rows,
-            targets,
-            seed=seed,
-            scratch=memory << 20,
-            loss=costs,
-            excluded=passed,
-            advance=advance,
-        )
+        how = {"seed": seed, "scratch": memory << 20, "loss": costs, "advance": advance}
+        picks = chosen(rows, targets, excluded=passed, **how)
         if picks.copies:
             note(
                 f"only {k - picks.copies:,} rows differ in their predictions: the last "
@@ -189,12 +182,7 @@ def _finish(csv: str, n: int, request: _Request, k: int, out: Path | None, secon
 
 
 def _is_faster_plain(
-    ray: str,
-    force: bool,
-    pool: str,
-    target: str | None,
-    request: _Request,
-    k: int,
+    ray: str, force: bool, pool: str, target: str | None, request: _Request, k: int
 ) -> bool:
     """Whether one machine is faster without Ray, which is then said."""
     if force or "://" in pool or not _is_local(pool):
@@ -230,11 +218,7 @@ class _Told:
 
 
 def _on_ray(
-    ray: str,
-    told: _Told,
-    seed: int,
-    scratch: int,
-    advance: "Callable[[int], object]",
+    ray: str, told: _Told, seed: int, scratch: int, advance: "Callable[[int], object]"
 ) -> tuple[str, int]:
     """The CSV of the picks, and how many rows were scored."""
     from foresee import predictions, scale, suggest as steps
