@@ -6,4 +6,4 @@ class InputError(ValueError):
 
 
 class DrawsWarning(UserWarning):
-    """The labels of a batch can use up the draws that it is chosen by; the message has figures."""
+    """A batch is larger than the draws can tell apart; the message says what to do."""

@@ -19,10 +19,10 @@ class Recipe:
         learning_rate: at the first iteration; the paper takes 0.001 for SVHN and Camelyon17.
         decay_every: iterations after which the learning rate is multiplied by ``decay``, again and
             again.
-        decay: see there.
+        decay: by which that is done.
         weight_decay: of all weights.
         momentum: β₁ for Adam.
-        precision: in "bfloat16" only the passes through the network are, in experiments those of
+        precision: "bfloat16" is for the passes through the network alone, in experiments those of
             its predictions too; the weights, the loss and the updates keep the network's own.
 
     >>> Recipe(iterations=1000, optimiser="adam", learning_rate=1e-3).batch

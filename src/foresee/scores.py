@@ -259,9 +259,10 @@ def decompose(pool: A, val: A, *, scratch: int = tiled.SCRATCH) -> Decomposition
 def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     """Fall of the Brier loss per validation example expected from the labels of a batch.
 
-    A label is a noisy look at the draws. With a_i the centred predictions of point i over the draws
-    [c t], divided by √t, and R_i = mean_t (diag p_t − p_t p_tᵀ) its noise given the draw, the best
-    linear predictor after the labels of a batch B leaves of the draws' covariance, at first I,
+    A label is a noisy look at the draws. Let a_i be the centred predictions of point i over the
+    draws [c t], divided by √t, and R_i = mean_t (diag p_t − p_t p_tᵀ) its noise given the draw. The
+    covariance of the draws is I at first. After the labels of a batch B the best linear predictor
+    leaves of it
 
         W = (I + Σ_{i ∈ B} a_iᵀ R_i⁻¹ a_i)⁻¹,
 
@@ -272,8 +273,8 @@ def promise(batch: Array, val: Array, *, times: float = 1.0) -> float:
     Args:
         batch: probabilities [b t c] of the points to label.
         val: probabilities [m t c] of the same draws.
-        times: counts every point so often: for a random sample of n / times of n points it
-            estimates what all n promise.
+        times: how often every point counts. A random sample of n / times of n points estimates so
+            what all n promise.
 
     Returns:
         A Brier loss. Cost: O(b·(c³ + c·t²) + m·c·t² + t³).

@@ -61,17 +61,17 @@ def read(
 
     Args:
         path: of the folder or the file.
-        inputs: of a table, the column or the columns that a model reads, by default all but the two
-            below and the index of a frame: one of texts, or some of numbers, in the order that you
-            name or the file has. Of a .npz file, the array.
+        inputs: the columns of a table that a model reads: one of texts, or some of numbers, in the
+            order that you name. By default all in the order of the file, but for ids, labels and
+            the index of a frame. In a .npz file, the name of the array.
         labels: the column or the array of labels. Labels of a CSV file are texts as they stand.
         ids: the column or the array of ids.
         size: of images, (height, width) or the side of a square: what the network reads.
         channels: of images, 3 for colour and 1 for grey.
         cache: the folder for decoded images, and for what is in a large table or packed archive;
             by default ``.foresee-cache`` in the folder, or beside the file.
-        advance: hears how many images of all are decoded.
-        lazy: of images, decode each when it is first asked for; a broken one is then black.
+        advance: called with the number of images decoded and of all.
+        lazy: decode each image when it is first asked for; a broken one is then black.
 
     >>> Path("reviews.csv").write_text("text,stars\\nfine,5\\n\\"dull, long\\",1\\n") > 0
     True

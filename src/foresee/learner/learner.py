@@ -65,18 +65,17 @@ class Fitted(NamedTuple):
 
 
 class Learner:
-    """Ask for labels and tell them: the model is fitted to what was told when it is next needed.
+    """`ask` for points to label, `tell` their labels; the model is fitted when it is next needed.
 
-    Labels are any hashable values, of one kind unless ``classes`` are given, and equal ones are
-    one class; what a file holds of them is told with ``path``. The last answer to an id counts;
-    ids may be told unasked, late and in part; `foresee.SKIP` takes a point out for good,
-    `foresee.UNSURE` until nothing else is left. Until labels of two classes are told, batches
-    are spread over the target by raw features. Threads may use a learner at once: telling does not
-    wait for a fit.
+    Labels are any hashable values, of one kind unless ``classes`` are given; equal ones are one
+    class. The last answer to an id counts; ids may be told unasked, late and in part. The answer
+    `foresee.SKIP` takes a point out for good, `foresee.UNSURE` until nothing else is left. Until
+    labels of two classes are told, batches are spread over the target by raw features. Several
+    threads may use a learner at once: telling does not wait for a fit.
 
     Args:
         model: a scikit-learn classifier or pipeline; a network, or a function that builds one (of
-            ``classes`` and ``seed`` where it takes them), with a ``recipe``; a `Frozen` extractor
+            ``classes`` and ``seed`` if it takes them), with a ``recipe``; a `Frozen` extractor
             with a head; or a function (inputs, labels, rng) -> Posterior, of labels 0 … c − 1.
         pool: what could be labelled: an array, a frame, a sparse matrix, a list of texts, a
             Dataset, what `foresee.read` returns, or the path of a file it can read.
@@ -84,19 +83,20 @@ class Learner:
             pool is the target: then every point of the pool counts alike.
         ids: what each row of the pool is called, texts or whole numbers; by default the index of
             a frame, the paths of images, or the numbers of the rows.
-        target_ids: likewise for ``target``, where labels are held out from it; by default
-            "target/" and what it would be.
-        seed: of everything random.
+        target_ids: likewise for ``target``, for points that are held out from it; by default
+            "target/" followed by what ``ids`` would be.
+        seed: everything random follows from it.
         strategy: (view, size, rng) -> positions; by default `foresee.Default`.
         classes: all labels there can be; by default those that were told, sorted where they can
             be, otherwise in the order of the pool.
-        costs: the price of each label of the pool [n]: gain per price decides.
+        costs: the price of each label of the pool [n]: points are chosen by gain per price.
         holdout: the share of all points asked for that are drawn at random from the target, never
             trained on, and counted by `card`.
         recipe: how a network is trained.
-        draws: of the posterior, where they can be chosen.
-        candidates: a strategy chooses from so many points, drawn anew for each batch; None: all.
-        targets: it looks at so many points of the target; None: all.
+        draws: how many the posterior has, where that can be chosen.
+        candidates: how many points of the pool, drawn anew for each batch, a strategy chooses
+            from; None: all.
+        targets: how many points of the target it looks at; None: all.
         device: where a network is trained.
         path: a file where all is kept as it happens, and taken up again if it is there. Labels
             other than texts, numbers, booleans, bytes, dates and times, or tuples and frozensets of
@@ -175,9 +175,9 @@ class Learner:
         """Return points to label; the same ones again until something is told.
 
         Args:
-            size: how many. Fewer come where fewer are left, none where all are labelled or out. Of
-                another size than the last it is a batch of other points: what is out for labelling
-                is not handed out again, unless `release` takes it back.
+            size: how many. Fewer come where fewer are left, none where all are labelled or out for
+                labelling. With another size than last time the batch is of other points: what is
+                out is not handed out again, unless `release` takes it back.
 
         Returns:
             Their ids, scores and promise; see `Batch`.
@@ -191,10 +191,10 @@ class Learner:
             return self.hand_out(self.propose(size))
 
     def propose(self, size: int = 10) -> Batch:
-        """Return what `ask` would hand out, and leave it where it is.
+        """Return what `ask` would hand out, without handing it out.
 
-        So another process can fit and choose: it follows this learner's `events`, proposes, and
-        what it proposes is handed out here.
+        So another process can fit and choose: there a learner follows the `events` of this one and
+        proposes; `hand_out` takes the proposal here.
         """
         checks.count("size", size, 1 << 40, of="any pool")
         with self._turn, _explained(self.model):
@@ -212,7 +212,7 @@ class Learner:
             )
 
     def hand_out(self, batch: Batch) -> Batch:
-        """Let what was proposed be out for labelling, but for what was answered since.
+        """Hand out what was proposed, less what was answered since.
 
         Args:
             batch: of `propose`, here or in a process that follows this one.
@@ -225,7 +225,7 @@ class Learner:
         return self._desk.hand_out(batch)
 
     def take(self, who: str, size: int = 1) -> list[Id]:
-        """Put some of what is out for labelling into somebody's hands, and into nobody else's.
+        """Give somebody points that are out for labelling and in nobody else's hands.
 
         Args:
             who: a name; the same points come again until they are answered or left.
@@ -243,7 +243,7 @@ class Learner:
         return self._desk.take(who, size)
 
     def leave(self, who: str, ids: Any = None) -> None:
-        """Take points out of somebody's hands, by default all: they are still out, for others."""
+        """Take points out of somebody's hands, by default all, for others to `take`."""
         self._desk.leave(who, ids)
 
     def tell(
@@ -264,8 +264,8 @@ class Learner:
                 id counts.
             who: whose they are, for `history`.
             at: when, in seconds since 1970, likewise.
-            key: your own, a new one for each call: told again, by whoever is not sure that it was,
-                nothing happens.
+            key: of your own, a new one for each call. A call that is repeated with the same key,
+                as nobody knows whether it arrived, changes nothing.
 
         Raises:
             InputError: something is wrong with one of them, and none is kept.
@@ -282,7 +282,7 @@ class Learner:
     ) -> None:
         """Take back the last answer to each id: the one before it counts again.
 
-        What has no other answer is out for labelling, in the hands of whoever gave it.
+        A point without another answer is out for labelling again, in the hands of whoever gave it.
 
         Args:
             ids: a sequence, or one.
@@ -293,14 +293,14 @@ class Learner:
         self._desk.untell(ids, who=who, at=at, key=key)
 
     def release(self, ids: Any = None) -> None:
-        """Take back what is out for labelling, by default all: it may be handed out again.
+        """Take back points that are out for labelling, by default all: `ask` may return them again.
 
-        Labels that come for it nevertheless count as ever.
+        A label that comes for them nevertheless counts.
         """
         self._desk.release(ids)
 
     def fit(self) -> "Learner":
-        """Fit the model to the labels so far, if it is not; `ask` and `predict` do so by need."""
+        """Fit the model to the labels so far, unless it is; `ask` and `predict` do so anyway."""
         self._fitted_to(self._desk.now())
         return self
 
@@ -411,7 +411,7 @@ class Learner:
     def card(self) -> Card:
         """Accuracy on the target with its 95 % interval, from labels held out alone.
 
-        Picked labels are of the hard cases and of those trained on: they are never used for it.
+        Labels of picked points never count for it: these are hard cases, and were trained on.
         """
         with self._desk.lock:
             state = self._desk.state
@@ -437,7 +437,7 @@ class Learner:
             return self._desk.events[since:]
 
     def follow(self, events: Sequence[Event]) -> None:
-        """Let happen what happened to another learner of the same pool: its `events`, in order.
+        """Repeat what happened to another learner of the same pool: its `events`, in order.
 
         A learner that follows keeps no file of its own.
         """
@@ -474,15 +474,15 @@ class Learner:
 
     @classmethod
     def load(cls, path: Path | str, model: Any, pool: Any = None, **options: Any) -> "Learner":
-        """Take up what `save` or ``path`` kept, and go on keeping it there.
+        """Go on from a file that `save` or ``path`` wrote, and go on writing it.
 
         Args:
             path: of the file.
             model: as it was.
-            pool: as it was, and ``target``, ``ids``, ``costs`` and ``strategy`` among the options
-                likewise; what was read from files is read again, if they are left out.
-            options: other arguments of `Learner`; seed, holdout and classes are known, but for
-                classes that no file can hold, which are passed as they were.
+            pool: as it was. What was read from files may be left out: it is read again.
+            options: other arguments of `Learner`: ``target``, ``ids``, ``costs``, ``strategy`` as
+                they were. The file knows seed, holdout and classes: pass only classes that no
+                file can hold.
         """
         header, _ = record.read(Path(path))
         for name, given in (("pool", pool), ("target", options.pop("target", None))):

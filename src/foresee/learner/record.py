@@ -52,15 +52,15 @@ SKIP, UNSURE = Answer.SKIP, Answer.UNSURE
 
 @dataclass(frozen=True)
 class Batch:
-    """Points to label, the first the most urgent; those held out for the score card come last.
+    """Points to label, the most urgent first; those held out for the score card come last.
 
     Args:
-        ids: of the points, all of them.
-        scores: fall of the Brier loss per target example expected from each label alone; None
-            where it is not known: before a model was fitted, and for what is held out.
-        promise: the same of all their labels together, or None.
+        ids: of all points.
+        scores: by how much the Brier loss, a mean over the target, is expected to fall by each
+            label alone; None before a model was fitted, and for what is held out.
+        promise: the same of all labels together, or None.
         held: those of the ids that are held out: drawn at random from the target, never trained on.
-        size: how many were asked for; fewer come where the pool is exhausted.
+        size: how many were asked for; there are fewer where the pool is exhausted.
         seen: how many changes (labels told, taken back, points released) it was chosen after.
     """
 

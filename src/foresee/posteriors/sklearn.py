@@ -115,8 +115,8 @@ def laplace_logistic(
     """Draw weights of a fitted LogisticRegression from the Gaussian N(w, H⁻¹) at its weights w.
 
     H is the Hessian of Σ_l −log p(y_l | x_l, w) + |w|² / 2C, intercepts free: (classes · r)²
-    numbers, with r the number of features or of labels, whichever is smaller. For what is at right
-    angles to all inputs is left as the prior has it, N(0, C), and needs no Hessian.
+    numbers, with r the number of features or of labels, whichever is smaller. Weights at right
+    angles to all inputs stay as the prior has them, N(0, C), and need no Hessian.
 
     Args:
         model: a LogisticRegression with an L2 penalty, fitted without sample weights; it is left

@@ -54,7 +54,7 @@ class Suggestion:
         copies: how many, the last, are copies of rows above.
         worth: by how much the batch lowers the expected Brier loss where labels have the noise
             that `GreedyConditioning` assumes; None where no ceiling was asked for.
-        ceiling: what no batch of k rows of the whole pool is worth more than.
+        ceiling: the most that any batch of k rows of the whole pool can be worth.
         unknown: names to exclude that are not in the pool.
     """
 

@@ -60,7 +60,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class RelevantBadge:
-    """BADGE on gradients scaled by √(MELL/BALD) to a power: by what the target needs of a label.
+    """BADGE on gradients scaled by √(MELL/BALD)^γ: by what share of a label the target needs.
 
     Needs draws and a target beside BADGE's point predictions [n c] and embeddings [n d]. Where the
     draws agree, BALD is 0: no label tells anything then, and the scale is 0 too.

@@ -76,8 +76,8 @@ class Bait:
         ridge: λ, what is known of each weight before any label; the paper's 1.
         axes: keep so many principal axes of the pool's embeddings, an approximation where c·d is
             large; None: all.
-        memory: bytes that may be held beside the embeddings; where 40·(c·d)² + 32·n·c² is more, the
-            strategy refuses. (64·n·c² if embeddings are longer than 1000·√λ: then float64 it is.)
+        memory: bytes that may be held beside the embeddings. If 40·(c·d)² + 32·n·c² is more, the
+            strategy refuses; for embeddings longer than 1000·√λ, which need float64, with 64·n·c².
 
     Time: n·c²·d² to begin with, then 4·n·c²·d for each of the 2·size labels that are added.
 

@@ -33,14 +33,14 @@ def default_strategy(view: View, size: int) -> Strategy:
         size: of the batch, from one point to thousands.
 
     Returns:
-        With embeddings, `UncertaintyHerding`, which covers what the mean over draws doubts, or the
-        model itself where it has no draws, in the target and in what of the pool is like it: 5000
-        points of each, by 50 000 points of the pool. Without, or where they have more than 4096
-        features, or where even a hundredth of the pool is farther from a point than the kernel is
-        wide, so that its label says little of others, `GreedyConditioning`, which makes draws and
-        noise follow the batch, among 4000 points and for 1000 targets. Batches are chosen from ten
-        points for each pick at least. With the model's own predictions alone, the highest
-        entropies; without any label `ColdStart`, which covers the target by raw features.
+        With embeddings, `UncertaintyHerding`: it covers what the mean over draws doubts (the model
+        itself, if there are no draws) in the target and in what of the pool is like it, 5000 points
+        of each, by 50 000 points of the pool. With draws alone, `GreedyConditioning`, among 4000
+        points and for 1000 targets; also if embeddings have more than 4096 features, or if the
+        nearest hundredth of the pool is farther from a point than the kernel is wide, so that a
+        label says little of others. With the model's own predictions alone, the highest entropies.
+        Without any label `ColdStart`, which covers the target by raw features. Where candidates
+        are limited, there are ten for each pick at least.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)
@@ -99,11 +99,11 @@ class Default:
     `foresee run` keeps them with its rounds, so that those of another default never mix with them.
 
     Args:
-        with_embeddings: what is taken where there are embeddings, and neighbours among them,
-        with_draws: else, where there are draws,
-        with_points: and where there are the model's own predictions alone.
-        widest: features of an embedding, above which it is left aside.
-        candidates_each: points of the pool for each of a batch, at least.
+        with_embeddings: what is taken where there are embeddings with neighbours among them.
+        with_draws: what is taken else, where there are draws.
+        with_points: what is taken where there are the model's own predictions alone.
+        widest: embeddings of more features than that are not used.
+        candidates_each: candidates for each pick, at least.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)

@@ -74,15 +74,15 @@ class PowerMell:
 class MeblPlusPlus:
     """Label points far apart in the space where the squared length of a point is its MEBL.
 
-    k-means++ from the origin: the first pick is drawn ∝ MEBL, the next ∝ what of it the picks
-    before do not share.
+    k-means++ from the origin: the first pick is drawn in proportion to MEBL, each later one in
+    proportion to its squared distance from the origin and the picks before, the nearest of them.
 
     Args:
         candidates: size of a random subset of the pool to choose from; None: all.
         targets: size of a random subset of the validation set; None: all.
-        memory: bytes for the embeddings. Of their c·t dimensions those along the r principal axes
-            of the targets are kept that fit: a squared length falls short of MEBL by at most
-            λ_{r+1} Σ_c ‖E_c‖² (see `drawspace`).
+        memory: bytes for the embeddings. Of their c·t dimensions, those along as many principal
+            axes r of the targets are kept as fit: a squared length then falls short of MEBL by at
+            most λ_{r+1} Σ_c ‖E_c‖² (see `drawspace`).
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)

@@ -68,9 +68,9 @@ _FALL = 0.1  # of scores, after which a survey makes up for the rounding of H
 class GreedyConditioning:
     """Label the point with the highest MEBL, then the one with the highest given its label, etc.
 
-    Draws that agree more than they are right, as those of a large network by MC dropout do, take
-    what they do not know for noise: no label then seems to tell what another does, and all are of
-    one kind. ``aleatoric=False``, as `Default` has it, trusts them for the directions alone.
+    Draws of a large network by MC dropout agree more than they are right, and take what they do not
+    know for noise. Then no label seems to make another redundant, and all picks are of one kind.
+    ``aleatoric=False``, as `Default` has it, trusts draws for the directions alone.
 
     Args:
         candidates: size of a random subset of the pool to choose from; None: all. Time and memory
@@ -78,9 +78,9 @@ class GreedyConditioning:
             and two among 4000, which time allows; on an H200 0.12 s among 4000 or 25 000, and
             2500 picks of these 3 s: there, take all.
         targets: size of a random subset of the validation set; None: all, which costs hardly more.
-        classes: classes of a point that are told apart. Where there are more, the likeliest are,
-            and the rest, r, counts as one, but for the first pick: no score rises, and MEBL falls
-            by at most λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 40 classes) numbers.
+        classes: so many of a point are told apart, the likeliest; the rest, r, counts as one, but
+            for the first pick. No score rises by that, and MEBL falls by at most
+            λ_max(S) Σ_r ‖E_r‖². Memory holds n · classes · (t + 40 classes) numbers.
         noise: ε, the share of a label's variance that is error; None follows from the draws, below.
             A second copy of a point whose label is certain given the draw is worth ε/2 of the
             first, and is taken only where nothing else is worth more.
@@ -100,8 +100,8 @@ class GreedyConditioning:
     The noise also says what happens when the batch has exhausted the draws, of which a
     `foresee.DrawsWarning` warns: W does not vanish but tends to ε (Σ EᵀE)⁻¹, summed over the batch,
     and the picks go on as an experiment designed to keep tr(SW) small (A-optimality). Starting anew
-    from W = I instead repeats what is known: on digits that was no better than chance, and this
-    was. Equal scores are ordered at random.
+    from W = I instead repeats what is known: on digits that was no better than chance, while this
+    was better. Equal scores are ordered at random.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)

@@ -146,8 +146,8 @@ class MaxHerding:
         candidates: size of a random subset of the pool to choose from; None: all.
         targets: size of a random subset of the points to cover; None: all. Time is n·m·d.
         cover: "pool", as in the paper, "target": the validation set, or "both": target and pool,
-            by how far they are of the target.
-        bandwidth: σ of the kernel; the paper's 1. None: as `herd` has it.
+            each point by how likely it is of the target.
+        bandwidth: σ of the kernel; the paper's 1. None: as in `herd`.
 
     >>> from foresee.testing import random_view
     >>> view = random_view(np.random.default_rng(0), n=40)
@@ -172,20 +172,20 @@ class MaxHerding:
 class UncertaintyHerding:
     """Cover what the model doubts, in the pool or in the target, with labels of points like it.
 
-    A point is worth u = 1 − (p₁ − p₂), the two likeliest classes' probabilities apart (see
-    `margin`), of the mean over draws. The paper tempers a single network's prediction instead, by
-    the temperature that calibrates it on labels held out from training. A view has none of these,
-    and its model has seen all labels; the mean over draws is how a posterior doubts itself.
+    A point is worth u = 1 − (p₁ − p₂), p₁ and p₂ being the highest probabilities of the mean over
+    draws (see `margin`). The paper calibrates a single network's prediction instead, by a
+    temperature fitted to labels held out from training. A view has no such labels; the mean over
+    draws is how a posterior doubts itself.
 
     Args:
         candidates: size of a random subset of the pool to choose from; None: all.
         targets: size of a random subset of the points to cover; None: all. Time is n·m·d.
         cover: "pool", as in the paper, "target": the validation set, or "both": target and pool,
-            by how far they are of the target; ``targets`` are then so many of each.
+            each point by how likely it is of the target; ``targets`` is then the number of each.
         bandwidth: σ of the kernel. None, as in the paper: the smallest distance between two
-            labelled points, so that it shrinks as labels grow many, and doubt alone decides. That
-            was made for embeddings that stay as they are. A network trained on the labels draws
-            those of a class together: on digits None was two points of accuracy below 1, and nine
+            labelled points, which shrinks with more labels, until doubt alone decides. That was
+            made for embeddings that stay as they are. A network trained on the labels moves those
+            of a class together: on digits None was two points of accuracy below 1, and nine
             on a target of four classes.
         temperature: τ of probabilities ∝ p^(1/τ): above 1 where the model is too sure of itself.
         point: take the point prediction [n c] in place of the mean over draws.
