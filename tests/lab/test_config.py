@@ -627,6 +627,16 @@ def test_a_look_says_what_it_leaves_out_and_why(folder):
         look.describe(Path("t.csv"), Path("."))
 
 
+def test_the_column_of_few_values_has_the_labels(folder):
+    rows = "".join(f"{i / 7},k{i % 9}\n" for i in range(90))
+    Path("t.csv").write_text("a,kind\n" + rows)
+    text = look.describe(Path("t.csv"), Path("."))
+    some = ", ".join(f"k{i} (10)" for i in range(8))
+    assert text.startswith(f"# 90 rows of numbers, 9 classes: {some}, ….\n")
+    Path("t.csv").write_text("a,kind\n" + "".join(rows.splitlines(keepends=True)[:36]))
+    assert "36 rows of numbers, 9 classes" in look.describe(Path("t.csv"), Path("."), "kind")
+
+
 @pytest.mark.parametrize("y", [np.arange(60), np.arange(60) % 7 / 2])
 def test_numbers_to_predict_are_no_classes(folder, y):
     np.savez("n.npz", x=np.eye(60), y=y)
