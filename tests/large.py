@@ -15,13 +15,13 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.pipeline import make_pipeline
-from foresee import Learner, read, tables
+from foresee import Learner, archives, read, tables
 if any(path.endswith("parquet") for path in sys.argv):
     from pyarrow import parquet, table
     few = {"x": [f"word {i}" for i in range(100)]}
     parquet.write_table(table(few), sys.argv[1] + ".few.parquet")
     read(sys.argv[1] + ".few.parquet")
-tables.LOADED = 1 << 20
+archives.LOADED = 1 << 20
 
 def learner(pool, target=None):
     texts = isinstance(pool, tables.Texts | list)

@@ -68,6 +68,29 @@ def test_what_a_living_process_or_another_machine_writes_stays(tmp_path):
     assert set(os.listdir(tmp_path)) == {"file", *others}
 
 
+def test_what_a_process_of_somebody_else_writes_stays(tmp_path, monkeypatch):
+    def kill(pid, signal):
+        raise PermissionError if pid == 1 else ProcessLookupError
+
+    killed_writer(tmp_path / "file")
+    (dead,) = tmp_path.glob(".foresee-*.tmp")
+    theirs = dead.with_name(f"{dead.name.rsplit('-', 2)[0]}-1-abc.tmp")
+    theirs.touch()
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(os, "listdir", lambda folder: [theirs.name, dead.name])
+    files.write(tmp_path / "another", b"")
+    assert (theirs.exists(), dead.exists()) == (True, False)
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder/file")
+    files.write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"new"
+    assert os.listdir(tmp_path / "folder") == ["file"]
+
+
 def test_a_folder_in_the_way_of_cleaning_is_no_error(tmp_path):
     killed_writer(tmp_path / "file")
     (left,) = tmp_path.glob(".foresee-*.tmp")

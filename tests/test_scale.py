@@ -14,6 +14,7 @@ from foresee.scale import cluster
 from foresee.scale.pools import Blocks
 from foresee.scale.work import Work, namesakes
 from foresee.seeding import generator
+from foresee.shortlist import Shortlist, ties
 from foresee.testing import random_draws
 
 
@@ -83,14 +84,14 @@ def test_ray_pays_where_a_row_takes_long(folder, monkeypatch):
 
 
 def test_keys_of_ties_do_not_depend_on_the_piece():
-    whole = suggest.ties(3, 0, 50)
+    whole = ties(3, 0, 50)
     np.testing.assert_array_equal(whole, generator(3, "ties").random(50))
-    parts = [suggest.ties(3, start, 7) for start in range(0, 49, 7)]
+    parts = [ties(3, start, 7) for start in range(0, 49, 7)]
     np.testing.assert_array_equal(np.concatenate(parts), whole[:49])
 
 
 def test_where_names_are_looked_for_nothing_else_is_read():
-    scorer, short = suggest.Scorer("bald"), suggest.Shortlist(1, 0)
+    scorer, short = suggest.Scorer("bald"), Shortlist(1, 0)
     work = Work(scorer, short, 0, "probs", "id", None, None, 1, wanted=frozenset({"a"}))
     assert work.columns(None) == ["id"]
     dataset = MagicMock()

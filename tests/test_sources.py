@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import arrays, decoded, images, kept, sources, tables
+from foresee import archives, arrays, decoded, fields, images, kept, sources, tables
 from foresee.errors import InputError
 
 
@@ -150,6 +150,7 @@ def test_links_out_of_the_folder_are_refused(photos, tmp_path, what):
         ({"size": 0}, "size must be one or two positive whole numbers"),
         ({"size": 8.0}, "whole numbers and channels 1 or 3, got 8.0"),
         ({"size": (8,)}, "size must be one or two"),
+        ({"size": (8, 0)}, "size must be one or two"),
         ({"size": 4, "channels": 2}, "channels 1 or 3"),
         ({"size": 4, "labels": "class"}, "labels names a column"),
     ],
@@ -224,7 +225,7 @@ _ROWS = ["5.1,3.5,setosa", "4.9,3.0,setosa", "6.4,3.2,other"]
     ],
 )
 def test_rows_are_no_names(tmp_path, lines):
-    path = tmp_path / "table.csv"
+    path = tmp_path / "table.CSV"
     path.write_text("\n".join(lines))
     for read in (sources.read, lambda path: tables.names(path, {None})):
         with pytest.raises(InputError, match="begin with the names of its columns, got "):
@@ -243,6 +244,7 @@ def test_rows_are_no_names(tmp_path, lines):
         "id,3,1,2",
         "5.1,b",
         "3,1,2,text",
+        "spam",
         "spam,ham",
         "1,0,yes",
         ",2,1",
@@ -273,6 +275,18 @@ def test_other_separators_than_commas(tmp_path, separator):
     assert (found.ids, found.labels) == (["x1", "x2"], ["no", "yes"])
 
 
+@pytest.mark.parametrize("text", ["a; b", "a | b", "a\tb"])
+def test_texts_alone_need_no_separator(tmp_path, text):
+    (tmp_path / "table.csv").write_text(f"text\n{text}\nc\n")
+    assert sources.read(tmp_path / "table.csv").inputs == [text, "c"]
+
+
+@pytest.mark.parametrize("name", ['"a,\n""b"""', '"a,\r\nb"', '5" a', '"a"",""b"'])
+def test_a_name_may_hold_quotes_and_line_ends(tmp_path, name):
+    (tmp_path / "table.csv").write_text(f"{name};c\n1;2\n3;4\n", newline="")
+    assert sources.read(tmp_path / "table.csv").inputs.tolist() == [[1, 2], [3, 4]]
+
+
 def test_a_comma_separates_whatever_else_there_is(tmp_path):
     (tmp_path / "table.csv").write_text("a;b;c,d\n1,2\n")
     assert sources.read(tmp_path / "table.csv", inputs=["d"]).inputs.tolist() == [[2]]
@@ -287,19 +301,22 @@ def test_a_column_without_a_name_is_no_input(tmp_path):
     assert sources.read(path, inputs=["", "a"]).inputs.tolist() == [[7, 1], [8, 3]]
 
 
-@pytest.mark.parametrize("code", ["01234", "1234567890123456789", "12_3", " 007 "])
+@pytest.mark.parametrize(
+    "code", ["01234", "1234567890123456789", "+12345678901234567", "12_3", " 007\t"]
+)
 def test_codes_are_no_numbers(tmp_path, code):
     path = tmp_path / "table.csv"
-    path.write_text(f"code,a\n12,1\n{code},2\n")
-    assert sources.read(path, inputs="code").inputs == ["12", code]
+    path.write_text(f"code,a\n1234567890123456,1\n{code},2\n")
+    assert sources.read(path, inputs="code").inputs == ["1234567890123456", code]
     with pytest.raises(InputError, match="texts in code"):
         sources.read(path)
 
 
 def test_numbers_that_look_like_codes(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text("a,b,c\n0,0.5,1e17\n10,00.5,-0.0000000000000000001\n")
-    assert sources.read(path).inputs.tolist() == [[0, 0.5, 1e17], [10, 0.5, -1e-19]]
+    path.write_text("a,b,c\n0,0.5,1e17\n10,00.5,1234567890123456\n2,1,-0.0000000000000000001\n")
+    found = sources.read(path).inputs.tolist()
+    assert found == [[0, 0.5, 1e17], [10, 0.5, 1234567890123456], [2, 1, -1e-19]]
 
 
 @pytest.mark.parametrize(("shape", "how"), [((3, 1), r"ravel\(\)"), ((3, 2), r"argmax\(1\)")])
@@ -307,6 +324,22 @@ def test_labels_are_one_for_each_row(tmp_path, shape, how):
     np.savez(tmp_path / "data.npz", x=np.eye(3), y=np.zeros(shape))
     with pytest.raises(InputError, match=rf"labels must be one for each row.* write the \.{how}"):
         sources.read(tmp_path / "data.npz", labels="y")
+
+
+def test_an_empty_label_is_none(tmp_path):
+    path = tmp_path / "part.csv"
+    path.write_text("a,b\n1,x\n2,\n3,0\n")
+    assert sources.read(path, labels="b").labels == ["x", None, "0"]
+    np.savez(tmp_path / "part.npz", x=np.eye(3), y=["x", "", "0"], z=[1, 0, 2])
+    assert sources.read(tmp_path / "part.npz", inputs="x", labels="y").labels == ["x", None, "0"]
+    assert sources.read(tmp_path / "part.npz", inputs="x", labels="z").labels == [1, 0, 2]
+
+
+def test_several_arrays_are_joined(tmp_path):
+    parts = {"x": np.eye(3), "y": np.arange(3.0), "z": np.arange(12.0).reshape(3, 2, 2)}
+    np.savez(tmp_path / "data.npz", **parts)
+    found = sources.read(tmp_path / "data.npz", inputs=["z", "x", "y"]).inputs
+    np.testing.assert_array_equal(found, np.c_[np.arange(12).reshape(3, 4), np.eye(3), range(3)])
 
 
 @pytest.mark.parametrize("named", ["inputs", "labels", "ids"])
@@ -344,7 +377,7 @@ def test_arrays(tmp_path):
         sources.read(tmp_path / "long.npz", labels="y")
     with pytest.raises(InputError, match=r"must be a folder of images, or a \.csv"):
         sources.read(__file__)
-    for options in ({"size": 4}, {"lazy": True}):
+    for options in ({"size": 4}, {"lazy": True}, {"channels": 1}):
         with pytest.raises(InputError, match="are for a folder of images"):
             sources.read(tmp_path / "data.npy", **options)
     np.save(tmp_path / "one.npy", np.float64(1))
@@ -377,7 +410,7 @@ def test_parquet_of_other_kinds(tmp_path, monkeypatch, size):
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    monkeypatch.setattr(tables, "LOADED", size)
+    monkeypatch.setattr(archives, "LOADED", size)
     path, floats = tmp_path / "data.parquet", arrow.float32()
     table = {
         "large": arrow.array([[1, 2], [3, 4]], arrow.large_list(floats)),
@@ -403,8 +436,8 @@ TABLE = "name,a,b,text\n" + "".join(f'r{i},{i},{i / 2},"é, {i}\n"\n' for i in r
 @pytest.fixture
 def large(monkeypatch):
     """All files are large, and read some rows at a time."""
-    monkeypatch.setattr(tables, "LOADED", 0)
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    monkeypatch.setattr(archives, "LOADED", 0)
+    monkeypatch.setattr(fields, "BLOCK", 1000)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +455,8 @@ def test_a_large_table_is_read_as_a_small_one(tmp_path, monkeypatch, arguments):
     path.write_text(TABLE)
     small = sources.read(path, **arguments)
     assert not (tmp_path / sources.CACHE).exists()
-    monkeypatch.setattr(tables, "LOADED", 0)
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
+    monkeypatch.setattr(archives, "LOADED", 0)
+    monkeypatch.setattr(fields, "BLOCK", 1000)
     for found in (sources.read(path, **arguments), sources.read(path, **arguments)):
         assert list(found.ids) == list(small.ids)
         assert found.labels == small.labels
@@ -452,18 +485,22 @@ def test_what_is_unpacked_is_unpacked_once_and_again_when_the_file_changes(
     made, make = [], kept.make
     monkeypatch.setattr(kept, "make", lambda *a: (made.append(a), make(*a))[1])
     path = tmp_path / "table.csv"
-    for content, times in ((TABLE, 1), (TABLE, 1), (TABLE.replace("49", "48.5"), 2)):
+    for content, times in ((TABLE, 1), (TABLE, 1), (TABLE.replace("49", "47"), 2)):
         if not path.exists() or path.read_text() != content:
             path.write_text(content)
+            os.utime(path, ns=(times, times))
         last = sources.read(path, inputs=["a", "b"]).inputs[-1, 0]
         assert len(made) == times
-    assert last == 48.5
+    assert last == 47
     monkeypatch.setattr(tables, "_READER", 0)  # another version of foresee reads otherwise
     sources.read(path, inputs=["a", "b"])
     assert len(made) == times + 1
     other = sources.read(path, inputs=["b", "a"], cache=tmp_path / "there").inputs
-    assert other[-1, 1] == 48.5
-    assert len(list((tmp_path / "there").glob("*.npy"))) == 1
+    assert other[-1, 1] == 47
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "table.csv").write_text(TABLE)
+    sources.read(tmp_path / "sub" / "table.csv", inputs=["b", "a"], cache=tmp_path / "there")
+    assert len(list((tmp_path / "there").glob("*.npy"))) == 2
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

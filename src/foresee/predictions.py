@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, tables
+from foresee import archives, arrays, fields
 from foresee.errors import InputError
 
 _NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
-_COLUMN = re.compile(r" *(\d+):(.+)")
+_COLUMN = re.compile(r" *(\d+):(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def has_column(source: str, name: str) -> bool:
     """Whether a table, the first of a pattern, has a column of this name."""
     path, _ = split(expand("", source)[0])
     if path.suffix.lower() == ".csv" and path.is_file():
-        with tables.csv_rows(path) as table:
+        with fields.csv_rows(path) as table:
             return name in next(table, [])
     if path.suffix.lower() == ".parquet" and path.is_file():
         return name in _parquet_file("", path).schema_arrow.names
@@ -326,7 +326,7 @@ def _array_part(array: Any, mapped: bool) -> Part:
 
 
 def _numpy(argument: str, path: Path, name: str | None) -> Part:
-    found = tables.array(argument, path, name)
+    found = archives.array(argument, path, name)
     return _array_part(found, mapped=isinstance(found, np.memmap))
 
 
@@ -354,13 +354,13 @@ def _chosen(argument: str, path: Path, kind: str, name: str | None, held: Sequen
 
 
 def _csv(argument: str, path: Path, name: str | None) -> Part:
-    with tables.csv_rows(path) as table:
+    with fields.csv_rows(path) as table:
         header: list[str] = next(table, [])
         columns, classes, draws = _columns(argument, path, header)
         n = sum(1 for row in table if row)
 
     def pieces(rows: int) -> Iterator[NDArray[Any]]:
-        with tables.csv_rows(path) as table:
+        with fields.csv_rows(path) as table:
             next(table)
             lines = ((table.line_num, row) for row in table if row)
             while block := list(islice(lines, rows)):
@@ -548,7 +548,7 @@ def _text_names(argument: str, path: Path, column: str) -> Iterator[str]:
 
 
 def _csv_names(argument: str, path: Path, column: str) -> Iterator[str]:
-    with tables.csv_rows(path) as table:
+    with fields.csv_rows(path) as table:
         header: list[str] = next(table, [])
         if column not in header:
             raise _no_column(argument, path, column, header)

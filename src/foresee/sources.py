@@ -31,7 +31,8 @@ class Source:
             texts: a list, or of a large file `tables.Texts`, which reads those it is asked for.
         ids: what each row is called, n different ones: paths in the folder, values of the column
             that was named, or else the numbers of the rows from 0.
-        labels: of each row, where a column was named or images lie in a sub-folder a class.
+        labels: of each row, where a column was named or images lie in a sub-folder a class; None
+            where the column is empty.
         origin: arguments with which `read` would read the same again.
     """
 
@@ -81,9 +82,10 @@ def read(
     path = Path(path)
     named = {"inputs": inputs, "labels": labels, "ids": ids}
     if not path.is_dir():
-        if path.is_file() and (lazy or size is not None):
+        if path.is_file() and (lazy or size is not None or channels != 3):
             raise InputError(
-                f"size and lazy are for a folder of images, and {path} is a file: leave them out"
+                f"size, channels and lazy are for a folder of images, and {path} is a file: leave "
+                "them out"
             )
         found = _table(path, inputs, labels, ids, Path(cache or path.parent / CACHE))
     elif used := [name for name, value in named.items() if value is not None]:
@@ -122,6 +124,8 @@ def _table(
                 f"{f', or write the {how}' if what == 'labels' else ''}"
             )
     answer, name = (None if key is None else tables.plain(found[key]) for key in (labels, ids))
+    if answer is not None:
+        answer = [None if isinstance(label, str) and not label else label for label in answer]
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
         if values is not None and len(values) != n:

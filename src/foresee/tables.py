@@ -5,37 +5,23 @@ else that is large (a CSV or Parquet file, a packed array) is written once, in p
 on disk, which is mapped from then on.
 """
 
-import csv
 import hashlib
 import json
-import re
 import shutil
-import warnings
 import zipfile
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, kept
+from foresee import archives, arrays, fields, kept
 from foresee.errors import InputError
 
-# Bytes of a table or of an array in an archive that are loaded; what is larger is mapped.
-LOADED = 64 << 20
-# Bytes of a packed array that are loaded where nothing may be written.
-UNPACKED = 1 << 30
-_BLOCK = 2 << 20  # bytes of a table that are read at once
-_READER = 2  # raised where what is unpacked of the same file changes
-_FIELD = 64  # bytes of a text in Python, beside its own
+_READER = 3  # raised where what is unpacked of the same file changes
 _BYTE = np.dtype("S1")  # of texts: no column of numbers is of this type
-# Codes, among values between line ends: as numbers a postcode would lose its zeros, a long id its
-# last digits.
-_ZEROS, _LONG = re.compile(r"[\n ]0[0-9]+[\n ]"), re.compile(r"[\n -][0-9]{16,}[\n ]")
-_GAPS = {"", "na", "n/a", "#n/a", "null", "none", "?", "-"}  # in a column of numbers
 
 # Columns by name: arrays of numbers, lists of texts.
 Columns: TypeAlias = dict[str, Any]
@@ -89,7 +75,7 @@ def read(
                 f"{path} holds one array without a name: leave {[*(wanted or ()), *answers][0]!r} "
                 "out, or write several with numpy.savez"
             )
-        return array("path", path), {}
+        return archives.array("path", path), {}
     if kind == ".npz":
         return _read_npz(path, wanted, answers, cache)
     reader = _READERS.get(kind)
@@ -99,9 +85,9 @@ def read(
         )
     table = reader(path, wanted, set(answers))
     if not wanted and not answers:
-        check_names(path)
+        fields.check_names(path)
     inputs = [name for name in table.used if (name in wanted if wanted else name not in answers)]
-    if table.size <= LOADED or set(inputs) <= set(answers):  # which are loaded anyway
+    if table.size <= archives.LOADED or set(inputs) <= set(answers):  # which are loaded anyway
         found = table.columns()
         rows = _joined(path, {name: found[name] for name in inputs})
         if isinstance(rows, list) and inputs[0] not in answers:
@@ -120,7 +106,7 @@ def columns(path: Path) -> Columns:
     """
     check_file(path)
     if path.suffix.lower() == ".npz":
-        return {name: array("path", path, name) for name in _members(path)}
+        return {name: archives.array("path", path, name) for name in archives.members(path)}
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path} must be a .csv, .parquet or .npz file: convert it")
@@ -141,118 +127,8 @@ def names(path: Path, answers: Container[str | None]) -> list[str] | None:
     used = reader(path, None, set()).used
     found = [name for name in used if name not in answers]
     if len(found) == len(used):
-        check_names(path)
+        fields.check_names(path)
     return found
-
-
-def check_names(path: Path) -> None:
-    """Refuse a .csv file without names, whose first line is a row like those below it.
-
-    It is one where each of its values is a number above numbers, or a text that its column has
-    again. Numbers alone are names that count on (0, 1, 2 or 2019, 2020); where they are in another
-    order that names may have, such as that of wavelengths, this warns.
-
-    >>> Path("iris.csv").write_text("5.1,3.5,setosa\\n4.9,3.0,setosa\\n") > 0
-    True
-    >>> check_names(Path("iris.csv"))
-    Traceback (most recent call last):
-    ...
-    foresee.errors.InputError: iris.csv must begin with the names of its columns, got 5.1, 3.5, ...
-    """
-    if path.suffix.lower() != ".csv":
-        return
-    rows = _Csv(path, None, set()).rows()
-    names, some = next(rows), next(_blocks(rows), [])
-    like = map(_is_like, names, zip(*some, strict=True))
-    if not some or all(map(_is_text, names)) or not all(like):
-        return
-    told = (
-        f"{path} must begin with the names of its columns, got {', '.join(names[:6])}"
-        f"{', …' if len(names) > 6 else ''}, as in the rows below"
-    )
-    values = _numbers(names)
-    in_order = isinstance(values, np.ndarray) and any(
-        list(each) in (sorted(each), sorted(each, reverse=True)) for each in (values, names)
-    )
-    if not in_order:
-        raise InputError(f"{told}: add such a line, or name the columns to read if these are names")
-    if values[0] % 1 or (np.diff(values) != 1).any():
-        warnings.warn(f"{told}: add such a line, if these are no names", stacklevel=3)
-
-
-def _is_like(name: str, column: Sequence[str]) -> bool:
-    return name in column if _is_text(name) else not are_texts(column)
-
-
-def _is_text(name: str) -> bool:
-    return not name or are_texts([name])
-
-
-def array(argument: str, path: Path, name: str | None = None) -> NDArray[Any]:
-    """A .npy file, mapped, or an array of a .npz file by its name, or the only one.
-
-    Of an archive it is loaded where it is small or packed, and else mapped.
-    """
-    check_file(path)
-    try:
-        if path.suffix.lower() == ".npy":
-            return kept.open_array(path)
-        return _from_archive(argument, path, name)
-    except InputError:
-        raise
-    except Exception as error:  # a damaged file raises ValueError, BadZipFile, MemoryError, ...
-        reason = str(error) or type(error).__name__
-        raise InputError(
-            f"{argument}: {path} cannot be read ({reason}): it is damaged or holds no plain array "
-            "(of texts: array.astype(str)); write it again with numpy.save"
-        ) from error
-
-
-@contextmanager
-def csv_rows(path: Path) -> Iterator[Any]:
-    """The rows of a CSV file in UTF-8.
-
-    >>> Path("excel.csv").write_text('id;"a, b"\\n1;2\\n') > 0
-    True
-    >>> with csv_rows(Path("excel.csv")) as rows:
-    ...     list(rows)
-    [['id', 'a, b'], ['1', '2']]
-    """
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        yield csv.reader(file, delimiter=separator(file), strict=True)
-
-
-def separator(file: TextIO) -> str:
-    """What separates fields: a comma, or what a header without one has instead: ; tab or |."""
-    header = re.split(r"[\r\n]", file.read(1 << 16).lstrip("\r\n"), maxsplit=1)[0]
-    file.seek(0)
-    bare = re.sub(r'"[^"]*"', "", header)
-    return "," if "," in bare else max(",;\t|", key=bare.count)
-
-
-def stray(values: Iterable[Any]) -> str:
-    """The first value of a column that is no number, and its row; "" where all are numbers.
-
-    >>> stray(["1", "2.5", "1,5"])
-    "'1,5' in row 2"
-    """
-    for row, value in enumerate(values):
-        if not isinstance(value, str) or isinstance(_numbers([value]), list):
-            return f"{str(value)[:40]!r} in row {row}"
-    return ""
-
-
-def are_texts(values: Iterable[Any]) -> bool:
-    """Whether these are texts to read: at least one, and not numbers but for gaps and commas.
-
-    >>> are_texts(["1", "", "a"]), are_texts(["01234"]), are_texts(["1", "", "2,5"])
-    (True, True, False)
-    """
-    return any(isinstance(value, str) and _is_word(value.strip().lower()) for value in values)
-
-
-def _is_word(text: str) -> bool:
-    return text not in _GAPS and isinstance(_numbers([text.replace(",", "")]), list)
 
 
 def check_file(path: Path) -> None:
@@ -266,7 +142,7 @@ class _Csv:
 
     def __init__(self, path: Path, wanted: Sequence[str] | None, answers: set[str]) -> None:
         self.path, self._answers, self.size = path, answers, path.stat().st_size
-        header = next(self.rows(), [])
+        header = next(fields.rows(self.path), [])
         # As pandas writes the index of a frame.
         index = [name for name in header[:1] if not name]
         self._header, self.used = header, _used(path, wanted, answers, header, index)
@@ -277,69 +153,26 @@ class _Csv:
         for block in self._texts():
             for name in self.used:
                 found[name] += block[name]
-        return {name: v if name in self._answers else _numbers(v) for name, v in found.items()}
+        return {
+            name: v if name in self._answers else fields.numbers(v) for name, v in found.items()
+        }
 
     def blocks(self) -> Iterator[Columns]:
         """All of them, some rows at a time; a first pass finds which are numbers."""
         numeric = {name for name in self.used if name not in self._answers}
         for block in self._texts() if numeric else ():
-            numeric = {name for name in numeric if not isinstance(_numbers(block[name]), list)}
+            numeric = {
+                name for name in numeric if not isinstance(fields.numbers(block[name]), list)
+            }
         for block in self._texts():
             yield {n: np.array(v, np.float64) if n in numeric else v for n, v in block.items()}
 
     def _texts(self) -> Iterator[dict[str, list[str]]]:
-        places, rows = [self._header.index(name) for name in self.used], self.rows()
+        places, rows = [self._header.index(name) for name in self.used], fields.rows(self.path)
         next(rows)
-        for some in _blocks(rows):
+        for some in fields.blocks(rows):
             columns = list(zip(*some, strict=True))
             yield {self._header[place]: list(columns[place]) for place in places}
-
-    def rows(self) -> Iterator[list[str]]:
-        """The header and all rows, each of as many fields."""
-        fields = named = blank = 0
-        try:
-            with csv_rows(self.path) as reader:
-                for row in reader:
-                    if not row:
-                        blank = reader.line_num
-                        continue
-                    if not fields:  # a spreadsheet writes empty columns behind the last
-                        fields = len(row)
-                        named = max((i for i, name in enumerate(row, 1) if name), default=0)
-                    elif blank and fields == 1:  # the rows below it would be numbered otherwise
-                        raise InputError(
-                            f'{self.path}, line {blank} is empty: write "" for an empty text, or '
-                            "take the line out"
-                        )
-                    if len(row) != fields:
-                        raise InputError(
-                            f"{self.path}, line {reader.line_num}: {fields} fields were expected, "
-                            f"got {len(row)}: quote texts that hold {reader.dialect.delimiter!r}"
-                        )
-                    if any(row[named:]):
-                        raise InputError(
-                            f"{self.path}, line {reader.line_num}: "
-                            f"{next(filter(None, row[named:]))!r} is in a column without a name: "
-                            "name it in the first line"
-                        )
-                    yield row[:named]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{self.path} cannot be read as CSV in UTF-8 ({error}): save it so, or as .parquet"
-            ) from error
-
-
-def _blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-    """Rows, so many at a time that they take ``_BLOCK`` bytes."""
-    some, size = [], 0
-    for row in rows:
-        some.append(row)
-        size += sum(map(len, row)) + _FIELD * len(row)
-        if size >= _BLOCK:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 class _Parquet:
@@ -376,7 +209,7 @@ class _Parquet:
         """All of them, some rows at a time."""
         from pyarrow import Table
 
-        rows = max(1, _BLOCK * self._file.metadata.num_rows // max(1, self.size))
+        rows = max(1, fields.BLOCK * self._file.metadata.num_rows // max(1, self.size))
         for batch in self._batches(rows):
             yield self._columns(Table.from_batches([batch]))
 
@@ -468,8 +301,8 @@ def _texts(
                 f"{path}: {name} holds neither texts nor numbers but {type(other).__name__}: name "
                 "others in inputs, or convert it"
             )
-        known = known or are_texts(block)
-        gap = gap or stray(block)
+        known = known or fields.are_texts(block)
+        gap = gap or fields.stray(block)
         yield block
     if not known:
         raise InputError(
@@ -520,7 +353,7 @@ def _joined(path: Path, columns: Mapping[str, Any]) -> Any:
         return only[:, None] if is_column and path.suffix.lower() != ".npz" else only
     texts = [name for name, values in columns.items() if not isinstance(values, np.ndarray)]
     if texts or not columns:
-        seen = [f"{name} ({seen})" for name in texts if (seen := stray(columns[name]))]
+        seen = [f"{name} ({seen})" for name in texts if (seen := fields.stray(columns[name]))]
         raise InputError(
             f"{path} must give one column of texts or some of numbers as inputs, got "
             f"{'texts in ' if texts else 'no column'}{', '.join(seen or texts)}: name the columns "
@@ -554,36 +387,25 @@ def _used(
     return used
 
 
-def _numbers(values: list[str]) -> Any:
-    """Numbers where all of them are, and none is a code: 12_3 would be 123, too."""
-    try:
-        found = np.array(values, dtype=np.float64)
-    except ValueError:
-        return values
-    text = "\n".join(["", *values, ""])
-    is_long = bool((np.abs(found) >= 2.0**53).any()) and _LONG.search(text)
-    return values if is_long or _ZEROS.search(text) or "_" in text else found
-
-
 def _read_npz(
     path: Path, wanted: Sequence[str] | None, answers: Sequence[str], cache: Path
 ) -> tuple[Any, Columns]:
-    used = _used(path, wanted, set(answers), _members(path))
+    used = _used(path, wanted, set(answers), archives.members(path))
     inputs = [name for name in used if (name in wanted if wanted else name not in answers)]
     if wanted is None and len(inputs) > 1:  # one of them may be the labels, and no features
         raise InputError(
             f"{path} holds {', '.join(inputs)}: name the array that the model reads in inputs"
         )
     some = {name: _mapped(path, name, cache) for name in inputs}
-    return _joined(path, some), {name: array("path", path, name) for name in answers}
+    return _joined(path, some), {name: archives.array("path", path, name) for name in answers}
 
 
 def _mapped(path: Path, name: str, cache: Path) -> NDArray[Any]:
     """An array of an archive, of any size: one that is large and packed is unpacked on disk."""
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
-    if member.file_size <= LOADED or member.compress_type != zipfile.ZIP_DEFLATED:
-        return array("path", path, name)
+    if member.file_size <= archives.LOADED or member.compress_type != zipfile.ZIP_DEFLATED:
+        return archives.array("path", path, name)
     file, stamp = _place(path, cache, [name]), _stamp(path, [name])
 
     def fill(part: Path) -> None:
@@ -606,51 +428,3 @@ def _mapped(path: Path, name: str, cache: Path) -> NDArray[Any]:
                 "again with numpy.savez"
             ) from error
     return kept.open_array(file)
-
-
-def _members(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"{path} cannot be read ({error}): write it with numpy.savez") from error
-
-
-def _from_archive(argument: str, path: Path, name: str | None) -> NDArray[Any]:
-    # Not numpy.load, which unpacks whatever the size.
-    with zipfile.ZipFile(path) as archive:
-        names = [file.removesuffix(".npy") for file in archive.namelist() if file.endswith(".npy")]
-        if name is None and len(names) == 1:
-            name = names[0]
-        if name not in names:
-            wanted = "one array" if name is None else f"an array {name!r}"
-            raise InputError(
-                f"{argument} must be {wanted}, but {path} holds {', '.join(names) or 'none'}: pick "
-                f"one, as in {path}:{names[0] if names else 'name'}"
-            )
-        member = archive.getinfo(f"{name}.npy")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError("it is packed in another way than numpy does")
-        if member.compress_type == zipfile.ZIP_STORED and member.file_size > LOADED:
-            return _stored(path, member)
-        if member.file_size > UNPACKED:
-            raise InputError(
-                f"{argument}: {name} in {path} unpacks to {member.file_size:,} bytes, and no more "
-                f"than {UNPACKED:,} are loaded: write it with numpy.save to a .npy file, which is "
-                "read in pieces"
-            )
-        with archive.open(member) as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _stored(path: Path, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Map an array that is not packed: behind the member's own header, whose length varies."""
-    with open(path, "rb") as file:
-        file.seek(member.header_offset)
-        head = file.read(30)
-        names = sum(int.from_bytes(head[i : i + 2], "little") for i in (26, 28))
-        begin = member.header_offset + len(head) + names
-    found: Any = kept.open_array(path, begin)
-    if found.offset + found.nbytes != begin + member.file_size:
-        raise ValueError("its length is another than the archive says")
-    return found

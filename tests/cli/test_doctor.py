@@ -182,6 +182,21 @@ def test_folders_that_numba_takes_in_its_order(monkeypatch, tmp_path):
     assert [f["purpose"] for f in found["folders"]].count("compiled kernels") == 3
 
 
+def test_nobody_has_a_home(monkeypatch, tmp_path):
+    """As in a container that runs as a user whom nothing knows."""
+
+    def unknown(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: str(path) == str(tmp_path))
+    code, found = facts()
+    assert (code, found["broken"]) == (0, [])
+
+
 def test_versions_are_read_without_importing_packages():
     code = (
         "import sys; from foresee.cli import doctor; doctor._devices = lambda: None; "

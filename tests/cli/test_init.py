@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foresee.cli.app import app
-from foresee.lab import store
+from foresee.lab import config, store
 
 
 @pytest.fixture
@@ -70,6 +70,33 @@ def test_a_row_is_not_taken_for_names(folder):
     assert done.stdout.startswith("40 rows of numbers, 2 classes: a (20), b (20).")
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (9, 9, 1), (9, 9, 3), (1, 9, 9), (3, 4, 4), (5, 9, 9)])
+def test_images_that_are_taken_can_be_run(folder, shape):
+    np.savez("i.npz", x=np.zeros((40, *shape), np.uint8), y=np.arange(40) % 2)
+    done = invoke("init", "i.toml", "--data", "i.npz")
+    assert done.stdout.startswith("40 rows of images, 2 classes")
+    (found,) = config.read(Path("i.toml")).experiments
+    assert (found.network, found.image_size) == ("slim_cnn", shape[1])
+
+
+@pytest.mark.parametrize(
+    "shape", [(9, 9, 4), (9, 8), (3, 9, 8), (3, 3), (9, 3, 3), (9, 8, 3), (3, 3, 9), (9, 0)]
+)
+def test_images_that_no_network_reads_are_not_taken(folder, shape):
+    np.savez("i.npz", x=np.zeros((40, *shape), np.uint8), y=np.arange(40) % 2)
+    refused = invoke("init", "i.toml", "--data", "i.npz")
+    assert_refused(refused, f"x in i.npz holds images {list(shape)}, and networks read square ones")
+    assert not Path("i.toml").exists()
+
+
+@pytest.mark.parametrize("x", [np.full((40, 2), 1e39), np.zeros((40, 2, 4, 4, 3), np.uint8)])
+def test_what_is_taken_for_numbers_can_be_run(folder, x):
+    np.savez("n.npz", x=x, y=np.arange(40) % 2, z=np.arange(40) / 2)
+    assert invoke("init", "n.toml", "--data", "n.npz").stdout.startswith("40 rows of numbers, 2")
+    (found,) = config.read(Path("n.toml")).experiments
+    assert found.own.inputs == ("x" if x.ndim > 2 else "z",)
+
+
 def test_the_file_may_lie_elsewhere(folder):
     Path("a sub").mkdir()
     made = invoke("init", "a sub/toy.toml", "--data", "toy.npz")
@@ -104,6 +131,7 @@ def test_what_is_there_is_not_overwritten(folder):
         (["no/toy.toml", "--data", "toy.npz"], "there is no folder no"),
         (["toy.toml", "--data", "no.npz"], "--data: there is nothing at no.npz"),
         (["toy.toml", "--data", "toy.npz", "--labels", "z"], "toy.npz has no 'z' but x, y"),
+        (["toy.toml", "--data", ".", "--labels", "y"], "--labels names a column, and . is a fold"),
     ],
 )
 def test_bad_requests_are_one_line(folder, words, said):

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import files, kept, predictions, scores, suggest, tables
+from foresee import archives, files, kept, predictions, scores, suggest
 from foresee.cli.app import app
 from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
+from foresee.shortlist import Shortlist
 
 N, M, T, C = 60, 7, 5, 3
 SCORES = {
@@ -237,7 +238,7 @@ def test_pool_is_mapped_and_read_in_chunks_as_large_as_the_target(folder, monkey
     monkeypatch.setattr(scores, "mell", spy)
     pool = predictions.read("--pool", "pool.npy")
     assert isinstance(pool._only.mapped, np.memmap)
-    suggest.score_all(pool, val, "mell", suggest.Shortlist(1, 0), advance=done.append)
+    suggest.score_all(pool, val, "mell", Shortlist(1, 0), advance=done.append)
     assert seen == [M] * (N // M) + [N % M]
     assert done == np.cumsum(seen).tolist()
 
@@ -255,7 +256,7 @@ def test_what_was_read_of_the_pool_is_given_back(folder, pool):
 
 def test_memory_bounds_the_chunk(folder, pool):
     done, scratch = [], 4 * 10 * pool[0].nbytes
-    source, short = predictions.read("--pool", "pool.npy"), suggest.Shortlist(1, 0)
+    source, short = predictions.read("--pool", "pool.npy"), Shortlist(1, 0)
     suggest.score_all(source, None, "bald", short, scratch=scratch, advance=done.append)
     assert done == list(range(10, N + 1, 10))
 
@@ -395,8 +396,8 @@ def header(shape):
 
 
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, peak):
-    assert tables.UNPACKED == 1 << 30
-    monkeypatch.setattr(tables, "UNPACKED", 20 << 20)
+    assert archives.UNPACKED == 1 << 30
+    monkeypatch.setattr(archives, "UNPACKED", 20 << 20)
     zeros = bytes(1 << 20)
     with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("bomb.npy", "w") as member:
@@ -414,9 +415,9 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(folder, monkeypatch, p
 def test_the_limit_is_the_last_size_that_is_loaded(folder, pool, monkeypatch):
     np.savez_compressed("a.npz", pool)
     size = zipfile.ZipFile("a.npz").infolist()[0].file_size
-    monkeypatch.setattr(tables, "UNPACKED", size)
+    monkeypatch.setattr(archives, "UNPACKED", size)
     assert run(pool="a.npz").exit_code == 0
-    monkeypatch.setattr(tables, "UNPACKED", size - 1)
+    monkeypatch.setattr(archives, "UNPACKED", size - 1)
     assert_refused(run(pool="a.npz"), f"{size:,} bytes, and no more than {size - 1:,}")
 
 

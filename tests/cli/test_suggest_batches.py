@@ -3,7 +3,9 @@
 import csv
 import io
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from foresee import predictions, promise, scores, suggest
 from foresee.cli.app import app
 from foresee.errors import InputError
 from foresee.seeding import generator
+from foresee.shortlist import Shortlist
 from foresee.strategies import GreedyConditioning
 from foresee.testing import random_draws
 from foresee.types import View
@@ -108,7 +111,7 @@ def test_batchbald_needs_no_target_and_then_promises_nothing(folder):
 def test_a_shortlist_is_the_best_and_the_lowest_keys_of_the_rest(seed, piece, best, others):
     rng = np.random.default_rng(seed)
     values, keys = rng.integers(0, 8, 40) / 8, rng.random(40)
-    short = suggest.Shortlist(best, others)
+    short = Shortlist(best, others)
     for start in range(0, 40, piece):
         some = slice(start, start + piece)
         short.add(np.arange(40)[some], values[some], keys[some])
@@ -130,9 +133,9 @@ def test_a_shortlist_of_shortlists_is_the_shortlist(seed, best, others, copies):
     rest = sorted(first[best:], key=lambda i: keys[i])[:others]
     last = [i for i in rank if i not in first][: copies if len(first) < copies else 0]
     expected = [i for i in first if i in first[:best] or i in rest] + last
-    short = suggest.Shortlist(best, others, copies)
+    short = Shortlist(best, others, copies)
     for part in np.array_split(rng.permutation(40), rng.integers(1, 5)):
-        one = suggest.Shortlist(best, others, copies, short.least, short.last)
+        one = Shortlist(best, others, copies, short.least, short.last)
         for some in np.array_split(part, rng.integers(1, 5)):
             one.add(some, values[some], keys[some], kinds[some], name=some.astype(str))
         short.add(**one.rows)
@@ -155,6 +158,16 @@ def test_a_score_is_the_same_to_the_bit_in_any_piece(name, t, c, m):
     for rows in (1, 2, 7, 64):
         parts = [scorer(pool[start : start + rows], start) for start in range(0, 300, rows)]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_a_piece_without_rows_changes_nothing(folder):
+    pool = predictions.read("--pool", "pool.npy")
+    alone, among = Shortlist(5, 0), Shortlist(5, 0)
+    suggest.score_all(pool, None, "bald", alone, excluded=np.array([3]))
+    values = pool.all()
+    pieces = SimpleNamespace(row_bytes=1, pieces=lambda rows: (values[:0], values, values[:0]))
+    suggest.score_all(pieces, None, "bald", among, excluded=np.array([3]))
+    np.testing.assert_array_equal(alone.sorted().positions, among.sorted().positions)
 
 
 def test_a_strategy_sees_the_best_rows_of_a_large_pool(folder):
@@ -270,6 +283,16 @@ def test_names_from_any_file(folder, kind):
         Path("names.csv").write_text(f"row{by}{header}\n" + "".join(lines))
     rows = picked("--ids", file)
     assert column(rows, "id") == [names[i] for i in index(rows)]
+
+
+def test_long_names_are_shown_whole(folder, monkeypatch):
+    Path("names.txt").write_text("".join(f"{'folder/' * 20}{i:03}.jpg\n" for i in range(N)))
+    shown = run("--ids", "names.txt", "--out", "picks.csv").stdout
+    assert len(re.findall(r"/\d{3}\.jpg", shown)) == 5
+    monkeypatch.setattr("foresee.cli.console._WIDE", 60)  # as in a terminal
+    shown = run("--ids", "names.txt", "--out", "picks.csv").stdout
+    assert max(map(len, shown.splitlines()[:-1])) == 60
+    assert shown.count(".jpg") == 5
 
 
 def test_what_was_picked_can_be_excluded(folder):
@@ -405,6 +428,11 @@ def test_classes_of_tables_must_agree(folder):
     to_table("v.csv", draws(1, M), "yxz")
     refused = run(pool="p.csv", target="v.csv")
     assert_refused(refused, "pool has the classes x, y, z and target has y, x, z")
+
+
+def test_a_class_may_have_a_name_of_two_lines(folder):
+    to_table("p.csv", draws(0, N), ["x\ny", "y", "z"])
+    assert index(picked(pool="p.csv")) == index(picked())
 
 
 def test_draws_of_tables_must_agree(folder):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import sources, tables
+from foresee import archives, sources
 from foresee.cli.app import app
 from foresee.errors import InputError
 from foresee.lab import store
@@ -33,7 +33,7 @@ def test_the_index_of_a_frame_is_no_input_unless_it_is_named(tmp_path, monkeypat
     numbers[numbers.a != 2].to_parquet(path)
     for _ in range(2):
         assert sources.read(path).inputs.tolist() == [[1, 5], [3, 7], [4, 8]]
-        monkeypatch.setattr(tables, "LOADED", 0)
+        monkeypatch.setattr(archives, "LOADED", 0)
     assert sources.read(path, inputs="__index_level_0__").inputs.tolist() == [[0], [2], [3]]
     numbers.set_index(pandas.Index([7, 9, 8, 6], name="id")).to_parquet(path)
     assert sources.read(path).inputs.shape == (4, 2)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from foresee import sources, tables
+from foresee import archives, sources
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
@@ -295,7 +295,7 @@ def test_domains_that_are_missing_are_refused(folder):
 
 
 def test_a_large_table_is_unpacked_where_it_is_said(folder, monkeypatch):
-    monkeypatch.setattr(tables, "LOADED", 0)
+    monkeypatch.setattr(archives, "LOADED", 0)
     Path("t.csv").write_text("a,b,site\n1,x,north\n2,y,south\n")
     table = Own("csv", "", ("a",), "b", "site")
     data = own.read("t", table, 0, Path("t.csv"), cache=Path("there"))
@@ -621,6 +621,23 @@ def test_a_look_passes_over_ids_and_prefers_prose(folder):
     assert 'inputs = ["length"]' in look.describe(Path("n.csv"), Path("."))
 
 
+@pytest.mark.parametrize(
+    ("other", "is_read"),
+    [
+        ("123e4567-e89b-12d3-a456-4266141740{:02}", False),
+        ("https://example.org/a/very/long/address/{}", False),
+        ("2020-01-01 10:00:00.0000{:02} +00:00", False),
+        ("a film of {} hours that is fine", True),
+        ("昨日見た映画は面白いし音楽も良かったと思います{}", True),
+    ],
+)
+def test_long_codes_are_no_prose(folder, other, is_read):
+    rows = "".join(f"{other.format(i)},{i / 7},{i % 2}\n" for i in range(60))
+    Path("t.csv").write_text("which,a,label\n" + rows)
+    name = "which" if is_read else "a"
+    assert f'inputs = ["{name}"]' in look.describe(Path("t.csv"), Path("."))
+
+
 def test_a_look_says_what_it_leaves_out_and_why(folder):
     rows = [f"{i / 7},{i / 3 if i else ''},{'ab'[i % 2]},{i % 2}\n" for i in range(60)]
     Path("t.csv").write_text("a,gap,kind,label\n" + "".join(rows))
@@ -631,6 +648,16 @@ def test_a_look_says_what_it_leaves_out_and_why(folder):
     Path("t.csv").write_text("gap,label\n" + "".join(rows))
     with pytest.raises(InputError, match=r"nothing but 60 labels, beside \"gap\" \('' in row 0\)"):
         look.describe(Path("t.csv"), Path("."))
+
+
+def test_the_column_of_few_values_has_the_labels(folder):
+    rows = "".join(f"{i / 7},k{i % 9}\n" for i in range(90))
+    Path("t.csv").write_text("a,kind\n" + rows)
+    text = look.describe(Path("t.csv"), Path("."))
+    some = ", ".join(f"k{i} (10)" for i in range(8))
+    assert text.startswith(f"# 90 rows of numbers, 9 classes: {some}, ….\n")
+    Path("t.csv").write_text("a,kind\n" + "".join(rows.splitlines(keepends=True)[:36]))
+    assert "36 rows of numbers, 9 classes" in look.describe(Path("t.csv"), Path("."), "kind")
 
 
 @pytest.mark.parametrize("y", [np.arange(60), np.arange(60) % 7 / 2])

@@ -111,6 +111,14 @@ def test_rows(numbers):
     check(Spec(numbers), list(range(20)))
 
 
+def test_what_the_page_says_of_a_table_is_not_said_twice(numbers):
+    path = Path(numbers)
+    path.write_text(path.read_text().replace("a,b,c", "850.5,852,860"))
+    with pytest.warns(UserWarning, match="begin with the names of its columns"):
+        Items(Spec(numbers))
+    assert work.worker(Spec(numbers))  # where a warning is an error
+
+
 @pytest.mark.parametrize("model", [None, "own.py:build", "own.py:fit"])
 def test_images(folder, one_thread, model):
     if model:

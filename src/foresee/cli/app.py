@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from foresee import __version__
-from foresee.cli.console import stop
+from foresee.cli.console import notes, stop
 from foresee.cli.data import data_app
 from foresee.cli.demo import demo
 from foresee.cli.doctor import doctor
@@ -23,11 +23,12 @@ from foresee.errors import InputError
 
 
 class _OneLineErrors(TyperGroup):
-    """Whatever the command, what went wrong is one red line and an exit code."""
+    """Whatever the command, what went wrong is one red line and an exit code, a warning a note."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with notes():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             stop("interrupted", code=130)
         except BrokenPipeError:  # whoever reads our output has seen enough

@@ -2,8 +2,11 @@
 
 import os
 import sys
-from contextlib import suppress
-from typing import NoReturn
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any, NoReturn
 
 import typer
 from rich import progress
@@ -16,6 +19,12 @@ LOSS_HELP = "What errors cost: a CSV with a row for each class and a column for 
 _WIDE = 100_000
 
 
+@cache
+def on_stderr() -> Console:
+    """The one console there: it puts lines above a bar that moves."""
+    return Console(stderr=True)
+
+
 def progress_bar() -> progress.Progress:
     """A bar with an ETA on stderr, gone when it is done; none where nobody looks."""
     return progress.Progress(
@@ -25,7 +34,7 @@ def progress_bar() -> progress.Progress:
         progress.TimeElapsedColumn(),
         progress.TextColumn("eta"),
         progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=on_stderr(),
         disable=sys.stderr is None or not sys.stderr.isatty(),
         transient=True,
         redirect_stdout=False,
@@ -61,14 +70,33 @@ def leave_out(problem: Exception) -> None:
 
 def note(message: str) -> None:
     """Say something in one yellow line."""
-    Console(stderr=True).print(Text(f"note: {message}", style="yellow"), soft_wrap=True)
+    on_stderr().print(Text(f"note: {message}", style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """Meanwhile warnings for users are notes, each told once; others are for those who program."""
+    told = set[str]()
+
+    def tell(message: Warning | str, category: type[Warning], *where: Any, **how: Any) -> None:
+        said = " ".join(str(message).split())
+        if not issubclass(category, UserWarning):
+            usual(message, category, *where, **how)
+        elif said not in told:
+            told.add(said)
+            note(said)
+
+    on_stderr.cache_clear()  # a process may run several commands, as tests do
+    with warnings.catch_warnings():
+        usual, warnings.showwarning = warnings.showwarning, tell
+        yield
 
 
 def stop(message: str, code: int) -> NoReturn:
     """End the command with one red line."""
     # Text, not a string: rich would take the brackets of a shape for markup.
     lines = "\n".join(line.rstrip() for line in message.splitlines())
-    Console(stderr=True).print(Text(lines, style="red"), soft_wrap=True)
+    on_stderr().print(Text(lines, style="red"), soft_wrap=True)
     raise typer.Exit(code)
 
 

@@ -210,7 +210,7 @@ def _folders() -> Iterator[Folder]:
     """Where things are kept; of the first purpose numba takes the first that can be written."""
     told = os.environ.get("NUMBA_CACHE_DIR")
     caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / caches)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(f"~/{caches}"))
     package = Path(__file__).parents[1] / "kernels" / "__pycache__"
     for path in [*([Path(told)] if told else []), package, home / "numba"]:
         folder = _folder(_COMPILED, path)

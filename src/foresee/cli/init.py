@@ -26,17 +26,17 @@ def init(
     ] = None,
 ) -> None:
     """Write a commented experiment on your own data, from a look at them; foresee run takes it."""
+    if file.suffix != ".toml":
+        stop(f"error: FILE must end in .toml, got {file}: name it experiment.toml", code=2)
+    if file.exists():
+        stop(f"error: {file} is there already: delete it, or choose another name", code=2)
+    if not file.parent.is_dir():
+        stop(f"error: there is no folder {file.parent}: create it, or choose another", code=2)
     with progress_bar() as bar:
         bar.add_task(f"looking at {data}", total=None)
         from foresee import files
         from foresee.lab import look
 
-        if file.suffix != ".toml":
-            stop(f"error: FILE must end in .toml, got {file}: name it experiment.toml", code=2)
-        if file.exists():
-            stop(f"error: {file} is there already: delete it, or choose another name", code=2)
-        if not file.parent.is_dir():
-            stop(f"error: there is no folder {file.parent}: create it, or choose another", code=2)
         text = look.describe(data, file.parent, labels)
         files.write(file, text.encode())
     seen = "".join(

@@ -8,11 +8,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, progress_bar, stop
+from foresee.cli.console import FILE, FOLDER, LOSS_HELP, cores, note, on_stderr, progress_bar, stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +141,7 @@ def run(
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
     run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs, ray)
     next_ = f"next: foresee report {quote(str(out))} -o report"
-    Console(stderr=True).print(Text(next_), soft_wrap=True)
+    on_stderr().print(Text(next_), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
     from foresee.lab import live, runner, store
     from foresee.lab.methods import short_name
 
-    console = Console(stderr=True)
+    console = on_stderr()
     runner.keep_plan(jobs, place.out, lambda problem: note(f"written anew: {problem}"))
     board = live.Board(jobs, place.out, workers)
     failed: dict[str, int] = {}

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foresee.cli.console import FILE, LOSS_HELP, cores, progress_bar, stop, to_stdout
+from foresee.cli.console import FILE, LOSS_HELP, cores, note, progress_bar, show, stop, to_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,9 +134,6 @@ def suggest(
         task = bar.add_task("loading", total=None)
         from foresee import suggest as steps
 
-        def note(said: str) -> None:
-            bar.console.print(Text(f"note: {said}", style="yellow"), soft_wrap=True)
-
         def advance(done: int) -> None:
             stage = "choosing" if done == len(rows) else "scoring"
             bar.update(task, completed=done, total=len(rows), description=stage)
@@ -151,11 +148,9 @@ def suggest(
             note(f"{request.option} does not look at --target")
             target = None
         start = time.perf_counter()
-        if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k, note):
+        if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k):
             told = _Told(pool, target, loss, ids, exclude or [], request, k, shortlist)
-            csv, n = _on_ray(
-                ray, told, seed, memory << 20, note, lambda n: bar.update(task, completed=n)
-            )
+            csv, n = _on_ray(ray, told, seed, memory << 20, lambda n: bar.update(task, completed=n))
             _finish(csv, n, request, k, out, time.perf_counter() - start)
             return
         rows, targets = _read(pool, target, request, k)
@@ -163,18 +158,8 @@ def suggest(
         ids = _ids(pool, ids)
         passed = steps.excluded(rows, ids, exclude or [], note)
         chosen = _sized(request, k, len(rows) - len(passed), shortlist)
-        with warnings.catch_warnings(record=True) as heard:
-            picks = chosen(
-                rows,
-                targets,
-                seed=seed,
-                scratch=memory << 20,
-                loss=costs,
-                excluded=passed,
-                advance=advance,
-            )
-        for warning in heard:  # of draws that are few for the batch
-            note(str(warning.message))
+        how = {"seed": seed, "scratch": memory << 20, "loss": costs, "advance": advance}
+        picks = chosen(rows, targets, excluded=passed, **how)
         if picks.copies:
             note(
                 f"only {k - picks.copies:,} rows differ in their predictions: the last "
@@ -192,18 +177,12 @@ def _finish(csv: str, n: int, request: _Request, k: int, out: Path | None, secon
         return
     files.write(out, csv.encode())
     summary = f"{n:,} inputs scored in {seconds:.1f} s; score: {request.meaning}; "
-    Console().print(_table(csv, first=10))
+    show(_table(csv, first=10))
     Console().print(Text(f"{summary}{k:,} picks in {out}"), soft_wrap=True)
 
 
 def _is_faster_plain(
-    ray: str,
-    force: bool,
-    pool: str,
-    target: str | None,
-    request: _Request,
-    k: int,
-    note: "Callable[[str], None]",
+    ray: str, force: bool, pool: str, target: str | None, request: _Request, k: int
 ) -> bool:
     """Whether one machine is faster without Ray, which is then said."""
     if force or "://" in pool or not _is_local(pool):
@@ -239,12 +218,7 @@ class _Told:
 
 
 def _on_ray(
-    ray: str,
-    told: _Told,
-    seed: int,
-    scratch: int,
-    note: "Callable[[str], None]",
-    advance: "Callable[[int], object]",
+    ray: str, told: _Told, seed: int, scratch: int, advance: "Callable[[int], object]"
 ) -> tuple[str, int]:
     """The CSV of the picks, and how many rows were scored."""
     from foresee import predictions, scale, suggest as steps
@@ -256,7 +230,8 @@ def _on_ray(
     costs = None
     if told.loss is not None and target is not None:
         costs = steps.read_loss(told.loss, target.shape[2])
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(action="ignore"):  # most are for those who write Ray
+        warnings.simplefilter("default", UserWarning)
         found = scale.suggest(
             f"{path}.parquet" if path else told.pool,
             target,
@@ -273,9 +248,6 @@ def _on_ray(
             address=ray,
             advance=advance,
         )
-    for warning in heard:
-        if issubclass(warning.category, UserWarning):  # the others are for those who write Ray
-            note(str(warning.message))
     if found.unknown:
         note(f"--exclude: {len(found.unknown)} are not in the pool: {found.unknown[0]}, …")
     if found.copies:
@@ -357,7 +329,7 @@ def _table(csv: str, first: int) -> Table:
     shown = min(first, len(lines))
     table = Table(title=f"first {shown} of {len(lines):,} picks", box=box.SIMPLE_HEAD)
     for column in header:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for index, score, place, name, promise in lines[:shown]:
         told = f"{float(promise):#.4g}" if promise else ""
         table.add_row(index, f"{float(score):#.4g}", place, Text(name), told)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from foresee import sources, tables
+from foresee import fields, sources, tables
 from foresee.errors import InputError
 from foresee.lab import own, paper
 
 _SIDE = 32  # pixels of images
+_LEAST = 4  # of those in arrays, as networks halve them twice
 _PROSE = 20  # characters of a column's values from which on it is taken for texts to read
 _USUAL = ("label", "labels", "class", "target", "y", "category", "species", "outcome")
 
@@ -55,6 +56,11 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
     """
     if not path.exists():
         raise InputError(f"--data: there is nothing at {path}: check the path")
+    if path.is_dir() and labels is not None:
+        raise InputError(
+            f"--labels names a column, and {path} is a folder, whose sub-folders are the labels: "
+            "leave it out"
+        )
     found = _folder(path) if path.is_dir() else _file(path, labels)
     counts = Counter(found.labels)
     if len(counts) < 2:
@@ -132,7 +138,7 @@ def _folder(path: Path) -> _Found:
 def _file(path: Path, labels: str | None) -> _Found:
     columns = tables.columns(path)
     if labels is None:
-        tables.check_names(path)
+        fields.check_names(path)
         labels = _guess(path, columns)
     elif labels not in columns:
         there = ", ".join(columns)
@@ -142,7 +148,7 @@ def _file(path: Path, labels: str | None) -> _Found:
     values = [str(v) for v in known]
     others = [name for name in columns if name != labels]
     texts = [name for name in others if not _is_array(columns[name])]
-    texts = [name for name in texts if tables.are_texts(columns[name])]
+    texts = [name for name in texts if fields.are_texts(columns[name])]
     numbers = [name for name in others if _is_array(columns[name])]
     numbers = [name for name in numbers if columns[name].shape[:1] == (len(values),)]
     numbers = [name for name in numbers if not _gap(columns[name])]
@@ -160,10 +166,22 @@ def _file(path: Path, labels: str | None) -> _Found:
             "each"
         )
     array = columns[inputs[0]]
-    images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim > 2
+    images = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim in (3, 4)
+    if images and _side(array.shape[1:]) < _LEAST:
+        raise InputError(
+            f"--data: {inputs[0]} in {path} holds images {list(array.shape[1:])}, and networks "
+            f"read square ones [h w], [h w 1], [h w 3] or [c h w] from {_LEAST} pixels a side on: "
+            "crop or pad them and drop what is transparent, or write what are no images as floats"
+        )
     kind = "images" if images else "texts" if inputs is longest else "numbers"
     lines = (_line("inputs", inputs, "what the model reads"), _line("labels", labels))
     return _Found(lines, kind, values, left)
+
+
+def _side(shape: tuple[int, ...]) -> int:
+    """Pixels of square images [h w], [c h w] or [h w c]; 0 where they are not square."""
+    height, width = shape[:2] if shape[-1] in (1, 3) else shape[-2:]
+    return height if height == width else 0
 
 
 def _is_array(column: Any) -> bool:
@@ -179,8 +197,8 @@ def _left(name: str, column: Any) -> str:
 def _gap(column: Any) -> str:
     """The first value of a column of numbers that is none, and its row; "" where there is none."""
     if not _is_array(column):
-        return "" if tables.are_texts(column) else tables.stray(column)
-    rows = np.argwhere(~np.isfinite(column))
+        return "" if fields.are_texts(column) else fields.stray(column)
+    rows = np.argwhere(~(np.abs(column) <= np.finfo(np.float32).max))  # models read float32
     return f"{column[tuple(rows[0])]} in row {rows[0][0]}" if len(rows) and column.ndim else ""
 
 
@@ -201,7 +219,13 @@ def _counts_rows(column: Any) -> bool:
 
 
 def _length(column: Sequence[Any]) -> float:
-    return float(np.mean([len(str(value)) for value in column[:1000]]))
+    """Characters of its texts; little counts what is no prose: not of words, or not of letters."""
+
+    def length(text: str) -> float:
+        words = " " in text or not text.isascii()
+        return len(text) * (1 if words and 2 * sum(map(str.isalpha, text)) > len(text) else 0.01)
+
+    return float(np.mean([length(str(value)) for value in column[:1000]]))
 
 
 def _guess(path: Path, columns: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from foresee import sources, tables
+from foresee import fields, sources
 from foresee.errors import InputError
 from foresee.label.book import LABEL, Book, plain
 from foresee.label.items import Items, flat
@@ -68,7 +68,7 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
 def _of_table(items: Items, path: Path) -> People:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            reader = csv.DictReader(file, delimiter=tables.separator(file))
+            reader = csv.DictReader(file, delimiter=fields.separator(file))
             columns = reader.fieldnames or ["nothing"]
             rows = [(reader.line_num, row) for row in reader]
     except (OSError, csv.Error) as error:

@@ -82,8 +82,9 @@ def worker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
     from foresee.learner import Learner
 
     torch.set_num_threads(1)
-    pool = spec.read(spec.pool)
-    target = None if spec.target is None else spec.read(spec.target)
+    with warnings.catch_warnings(action="ignore"):  # the process of the page says the same
+        pool = spec.read(spec.pool)
+        target = None if spec.target is None else spec.read(spec.target)
     learner = Learner(
         pool=pool,
         target=target,

@@ -1,6 +1,6 @@
 """Pools larger than one machine: scored by shards on Ray, chosen from on the machine that asks.
 
-A score is pointwise, and a shortlist of shortlists is the shortlist (`foresee.suggest.Shortlist`).
+A score is pointwise, and a shortlist of shortlists is the shortlist (`foresee.shortlist`).
 So every shard is scored where there is room and sends back its own shortlist, rows and all; these
 are put together in whatever order they arrive. What is kept follows from the rows, their positions
 and the seed alone: not from the shards, nor from who scored them, nor from how often. Ray runs
@@ -26,9 +26,10 @@ from foresee.errors import DrawsWarning, InputError
 from foresee.scale.cluster import check_room, connected
 from foresee.scale.pools import Files, pool as opened
 from foresee.scale.work import Part, Work, shortlisted, steepest
+from foresee.shortlist import Shortlist
 from foresee.strategies import GreedyConditioning
 from foresee.strategies.ceiling import Tangent, tangent
-from foresee.suggest import Scorer, Shortlist
+from foresee.suggest import Scorer
 from foresee.types import Posterior
 
 __all__ = ["Suggestion", "suggest"]

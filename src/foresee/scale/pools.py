@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foresee import suggest as steps
 from foresee.errors import InputError
 from foresee.predictions import Places
 from foresee.scale import cluster
 from foresee.scale.work import Part, Piece, Work, names_of, namesakes, rows_of
-from foresee.suggest import Shortlist
+from foresee.shortlist import Shortlist, spread, ties
 
 _READERS = 16  # threads that look at files
 _AHEAD = 2  # shards handed out for each worker
@@ -87,7 +86,7 @@ def _read(work: Work, system: Any, shard: _Shard) -> Iterator[Piece]:
         for batch in file.iter_batches(at_once, row_groups=shard.groups, columns=columns):
             rows = rows_of(work, batch, shard.path)
             positions = np.arange(start, start + len(rows))
-            keys = steps.ties(work.seed, start, len(rows))
+            keys = ties(work.seed, start, len(rows))
             yield Piece(rows, positions, keys, names_of(work, batch, shard.path), start)
             start += len(rows)
 
@@ -168,7 +167,7 @@ def _on_block(table: Any, function: Callable[..., Part], held: Any, *extra: Any)
         for batch in table.to_batches(work.rows_at_once(size // max(1, len(table)))):
             rows, names = rows_of(work, batch, "a block"), names_of(work, batch, "a block")
             positions = hash_array(np.asarray(names, object), categorize=False).view(np.int64)
-            keys = steps.spread(positions.view(np.uint64), work.seed)
+            keys = spread(positions.view(np.uint64), work.seed)
             yield Piece(rows, positions, keys, names, 0)
 
     part[0] = _attempt(function, work, pieces(), *extra)

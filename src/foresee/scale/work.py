@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, checks, predictions, suggest as steps
+from foresee import arrays, checks, predictions
 from foresee.errors import InputError
+from foresee.shortlist import Shortlist, kinds_of
 from foresee.strategies.ceiling import Tangent
-from foresee.suggest import Scorer, Shortlist
+from foresee.suggest import Scorer
 from foresee.types import Posterior
 
 _PIECE = 1 << 13  # rows that are read at once, at most, where no target tells how large they get
@@ -90,7 +91,7 @@ def shortlisted(work: Work, pieces: Iterator[Piece], least: float, last: float) 
         left = _left(work, piece)
         rows, keys, kinds = piece.rows[left], piece.keys[left], None
         if short.copies:
-            keys, kinds = steps.kinds_of(rows, work.seed)
+            keys, kinds = kinds_of(rows, work.seed)
         along = {"rows": rows}
         if piece.names is not None:
             along["names"] = piece.names[left]
