@@ -159,7 +159,7 @@ function answer(fields, click) {
     state.past.push(...items.map((item) => ({ ...item, label, together })));
     state.past = state.past.slice(-200);
     state.queue = state.queue.filter((item) => !gone.has(item.item));
-    state.chosen.clear();
+    for (const number of numbers) state.chosen.delete(number);
     state.back = 0;
     state.live = found.live;
     say(items.length > 1 ? `${items.length} items: ${label}.` : `${items[0].name}: ${label}.`);
@@ -472,15 +472,16 @@ document.addEventListener("keydown", (event) => {
   work();
 });
 
-function toggle() {
+// It is drawn once, when all items are there: where others move, a click would meet another one.
+async function toggle() {
   if (state.busy) return;
   state.grid = !state.grid;
   state.back = 0;
   state.chosen.clear();
   drawn = "";
   $("grid").dataset.now = "";
+  await act(more);
   draw();
-  act(more);
 }
 
 $("back").addEventListener("click", () => look(-1));
