@@ -10,7 +10,7 @@ import os
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ COLUMNS = ("id", "label", "time", "who")
 # Seconds after which what is in the hands of somebody who is gone is for others.
 LEASE = 600.0
 LABEL = 100  # characters of a label
+IMPORT = "import-"  # keys of what was taken over begin so
 
 # What counts of everybody: label and time by (id, who), in the order of telling.
 Rows: TypeAlias = dict[tuple[Id, str | None], tuple[str, float | None]]
@@ -105,19 +106,39 @@ class Book:
         at = round(time.time() if at is None else at, 3)
         with self.lock:
             self._check()
-            before = len(self.desk.events)
             given = self.desk.state.given
             again = any(by == who for name in names for _, by in given.get(name, ()))
-            self.desk.tell(names, answers, who=who, key=key, at=at)
-            if len(self.desk.events) == before:  # a repeated request
+            told = self._keep(names, answers, who=who, key=key, at=at)
+            if told is None:  # a repeated request
                 return
-            self._several |= {name for name in names if len(given[name]) > 1}
-            told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
-            self._classes |= dict.fromkeys(told.values())
             if again:
                 self._rewrite()
             else:
                 self._append({(name, who): (label, at) for name, label in told.items()})
+
+    def take_over(self, told: Iterable[tuple[str, float | None, Mapping[Id, str]]]) -> None:
+        """Keep labels there are: by whom, when (None: now), and that of each id."""
+        now = time.time()
+        with self.lock:
+            self._check()
+            key, self._left = f"{IMPORT}{len(self.desk.events)}", None
+            for i, (who, at, labels) in enumerate(told):
+                at = round(now if at is None else at, 3)
+                self._keep(list(labels), list(labels.values()), who=who, key=f"{key}-{i}", at=at)
+            self._rewrite()
+
+    def _keep(
+        self, names: Sequence[Id], answers: Sequence[str | Answer], **more: Any
+    ) -> dict[Id, str] | None:
+        """Put answers in the record; the labels among them, or None where they are there."""
+        before, given = len(self.desk.events), self.desk.state.given
+        self.desk.tell(names, answers, **more)
+        if len(self.desk.events) == before:
+            return None
+        self._several |= {name for name in names if len(given[name]) > 1}
+        told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
+        self._classes |= dict.fromkeys(told.values())
+        return told
 
     def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
         """Take back somebody's last answer to each item, in both files.
@@ -244,8 +265,7 @@ class Book:
         """Bring the CSV to what the record says; one that somebody else changed is refused."""
         want = text(folded(self.desk.events))
         found = self.out.read_bytes() if self.out.exists() else b""
-        told = [i for i, event in enumerate(self.desk.events) if event["kind"] in _TOLD]
-        before = text(folded(self.desk.events[: told[-1]])) if told else text({})
+        before = text(folded(self.desk.events[: _last(self.desk.events)]))
         # A kill leaves out what was told last, or a part of it.
         cut = want.startswith(found) and found.startswith(before)
         if found and not cut and found not in (before, want):
@@ -300,7 +320,18 @@ def _check_known(items: Items, out: Path, state: Path) -> None:
             )
 
 
-_TOLD = ("tell", "untell")
+def _last(events: Sequence[Event]) -> int:
+    """Where begins what was told last: one event, or those of one import."""
+    told = [i for i, event in enumerate(events) if event["kind"] in ("tell", "untell")]
+    while len(told) > 1 and _import(events[told[-2]]) == _import(events[told[-1]]) != "":
+        told.pop()
+    return told[-1] if told else 0
+
+
+def _import(event: Event) -> str:
+    """Which import an event is of, if of any."""
+    key = str(event.get("key", ""))
+    return key.rpartition("-")[0] if key.startswith(IMPORT) else ""
 
 
 def state_of(out: Path) -> Path:
