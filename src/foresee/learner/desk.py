@@ -1,7 +1,7 @@
 """Where questions go out and answers come in, by id: it keeps them, and knows of no model."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -226,7 +226,10 @@ class Desk:
             due = max(0, math.floor(self.holdout * (state.asked + size)) - state.drawn)
             known = state.labels.keys() | state.aside.keys() | state.out.keys()
             names = (self.target.ids[int(place)] for place in self._apart)
-            new = (name for name in names if name not in known)
+            new: Iterable[Id] = (name for name in names if name not in known)
+            if not self.own:
+                new = list(new)
+                due = size if len(known) + len(new) == len(self.pool) else due  # no other is left
             unsure = (
                 name
                 for name, answer in state.aside.items()
