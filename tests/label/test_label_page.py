@@ -307,6 +307,15 @@ def test_keys_stay_with_their_labels_whatever_others_add(page, site):
     assert page.inner_text("#status") == "There is the label bird: key 3."
 
 
+def test_the_focus_stays_on_a_label_whatever_others_add(page, site):
+    page.focus(".class:nth-child(2)")
+    site.person("bob").label(0, "fish")
+    page.wait_for_selector(".class:has-text('fish')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#status:has-text(': dog')")
+    assert page.locator(".class kbd").all_inner_texts() == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize(
     ("key", "code", "answer"),
     [

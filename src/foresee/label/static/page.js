@@ -335,14 +335,16 @@ function labels() {
   return (state.names = [...new Set([...state.names, ...state.live.classes])]);
 }
 
+// Those that are there stay: one of them may have the focus.
 function drawClasses() {
-  const names = labels();
-  if (same("classes", names)) return;
+  const names = labels(), there = $("classes").children.length;
+  if (names.length <= there) return;
   const words = names.flatMap((name) => name.split(/\s+/)).map((word) => word.length);
   $("classes").style.setProperty("--word", Math.min(16, Math.max(1, ...words)));
-  $("classes").replaceChildren(...names.map((name, i) => {
+  $("classes").append(...names.slice(there).map((name, i) => {
+    const key = there + i + 1;
     const button = make("button", { type: "button", className: "class" },
-      ...(i < 9 ? [make("kbd", { textContent: String(i + 1) })] : []), make("span", { textContent: name }));
+      ...(key < 10 ? [make("kbd", { textContent: String(key) })] : []), make("span", { textContent: name }));
     button.addEventListener("click", (click) => answer({ label: name }, click));
     return button;
   }));
