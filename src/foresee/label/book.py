@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -108,37 +109,36 @@ class Book:
             self._check()
             given = self.desk.state.given
             again = any(by == who for name in names for _, by in given.get(name, ()))
-            told = self._keep(names, answers, who=who, key=key, at=at)
-            if told is None:  # a repeated request
-                return
+            if not self._keep([(names, answers, {"who": who, "key": key, "at": at})]):
+                return  # a repeated request
             if again:
                 self._rewrite()
             else:
-                self._append({(name, who): (label, at) for name, label in told.items()})
+                told = zip(names, answers, strict=True)
+                self._append({(n, who): (a, at) for n, a in told if isinstance(a, str)})
 
     def take_over(self, told: Iterable[tuple[str, float | None, Mapping[Id, str]]]) -> None:
         """Keep labels there are: by whom, when (None: now), and that of each id."""
         now = time.time()
         with self.lock:
             self._check()
-            key, self._left = f"{IMPORT}{len(self.desk.events)}", None
+            key = f"{IMPORT}{len(self.desk.events)}"
+            several = []
             for i, (who, at, labels) in enumerate(told):
-                at = round(now if at is None else at, 3)
-                self._keep(list(labels), list(labels.values()), who=who, key=f"{key}-{i}", at=at)
-            self._rewrite()
+                more = {"who": who, "key": f"{key}-{i}", "at": round(now if at is None else at, 3)}
+                several.append((list(labels), list(labels.values()), more))
+            if self._keep(several):
+                self._rewrite()
 
-    def _keep(
-        self, names: Sequence[Id], answers: Sequence[str | Answer], **more: Any
-    ) -> dict[Id, str] | None:
-        """Put answers in the record; the labels among them, or None where they are there."""
-        before, given = len(self.desk.events), self.desk.state.given
-        self.desk.tell(names, answers, **more)
-        if len(self.desk.events) == before:
-            return None
-        self._several |= {name for name in names if len(given[name]) > 1}
-        told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
-        self._classes |= dict.fromkeys(told.values())
-        return told
+    def _keep(self, several: Iterable[tuple[Sequence[Id], Any, Mapping[str, Any]]]) -> list[Event]:
+        """Put answers in the record; what of it is new."""
+        given, new = self.desk.state.given, self.desk.tell_all(several)
+        for name, answer in chain.from_iterable(map(record.answers, new)):
+            if len(given.get(name, ())) > 1:
+                self._several.add(name)
+            if isinstance(answer, str):
+                self._classes.setdefault(answer)
+        return new
 
     def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
         """Take back somebody's last answer to each item, in both files.
@@ -148,9 +148,7 @@ class Book:
         names = [self.items.id(number) for number in numbers]
         with self.lock:
             self._check()
-            before = len(self.desk.events)
-            self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
-            if len(self.desk.events) == before:
+            if not self.desk.untell(names, who=who, key=key, at=round(time.time(), 3)):
                 return
             self._rewrite()
             again = [name for name in names if name in self.desk.state.out]
