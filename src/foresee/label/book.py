@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from foresee.errors import InputError
 from foresee.label.items import Items
 from foresee.learner import record
 from foresee.learner.desk import Desk
-from foresee.learner.record import UNSURE, Answer, Batch, Id
+from foresee.learner.record import UNSURE, Answer, Batch, Id, Told
 from foresee.learner.written import Event
 
 COLUMNS = ("id", "label", "time", "who")
@@ -117,14 +117,14 @@ class Book:
                 told = zip(names, answers, strict=True)
                 self._append({(n, who): (a, at) for n, a in told if isinstance(a, str)})
 
-    def take_over(self, told: Iterable[tuple[str, float | None, Mapping[Id, str]]]) -> None:
-        """Keep labels there are: by whom, when (None: now), and that of each id."""
+    def take_over(self, told: Iterable[Told]) -> None:
+        """Keep labels there are, of unknown times as of now."""
         now = time.time()
         with self.lock:
             self._check()
-            key = f"{IMPORT}{len(self.desk.events)}"
-            several = []
-            for i, (who, at, labels) in enumerate(told):
+            key, several = f"{IMPORT}{len(self.desk.events)}", []
+            for i, ((who, at), some) in enumerate(groupby(told, lambda each: (each.who, each.at))):
+                labels = {each.id: each.answer for each in some}
                 more = {"who": who, "key": f"{key}-{i}", "at": round(now if at is None else at, 3)}
                 several.append((list(labels), list(labels.values()), more))
             if self._keep(several):

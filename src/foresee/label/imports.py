@@ -7,17 +7,14 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from foresee import sources, tables
 from foresee.errors import InputError
 from foresee.label.book import IMPORT, LABEL, Book, plain
 from foresee.label.items import Items, flat
 from foresee.learner import record
-from foresee.learner.record import Id
-
-# The label of each id, by how many others gave the id one before, whose it is and when it was told.
-Told: TypeAlias = dict[tuple[int, str, float | None], dict[Id, str]]
+from foresee.learner.record import Id, Told
 
 _NOBODY = "import"
 _SEEN = f"1 to {LABEL} characters that can be seen"
@@ -56,17 +53,13 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
         if event["kind"] == "tell" and event.get("key", "").startswith(IMPORT)
         for name, label in record.answers(event)
     }
-    every = [name for labels in told.values() for name in labels]
-    apart = [name for name in every if name not in book.items.pool.places]
+    apart = [each.id for each in told if each.id not in book.items.pool.places]
     book.hold(list(dict.fromkeys(apart)))
-    book.take_over(
-        (who, at, {n: label for n, label in labels.items() if before.get((n, who)) != label})
-        for (_, who, at), labels in sorted(told.items(), key=lambda each: each[0][0])
-    )
-    return Taken(len(every), len(apart), passed)
+    book.take_over(each for each in told if before.get((each.id, each.who)) != each.answer)
+    return Taken(len(told), len(apart), passed)
 
 
-def _of_table(items: Items, path: Path) -> Told:
+def _of_table(items: Items, path: Path) -> list[Told]:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.DictReader(file, delimiter=tables.separator(file))
@@ -79,8 +72,7 @@ def _of_table(items: Items, path: Path) -> Told:
             f"--import {path} must have the columns id and label, and a row, got {len(rows)} rows "
             f"of {', '.join(columns)}"
         )
-    people: dict[Id, dict[str, str]] = {}
-    told: Told = {}
+    told: dict[tuple[Id, str], Told] = {}
     names = {str(name): name for name in items.pool.ids if not isinstance(name, str)}
     for line, row in rows:
         if any(row.get(None, ())):
@@ -95,16 +87,15 @@ def _of_table(items: Items, path: Path) -> Told:
                 f"--import {path}, line {line}: {given!r} is not in the pool or the target, or has "
                 f"no label of {_SEEN}: take the line out"
             )
+        who = row.get("who") or _NOBODY
         at = _time(row.get("time") or "", f"--import {path}, line {line}")
-        who, by = row.get("who") or _NOBODY, people.setdefault(name, {})
-        if by.get(who, answer) != answer:
+        first = told.setdefault((name, who), Told(name, answer, who, at)).answer
+        if first != answer:
             raise InputError(
-                f"--import {path}, line {line}: {given!r} has both {by[who]!r} and {answer!r} by "
-                "the same person: take one out, or name people in a column who"
+                f"--import {path}, line {line}: {given!r} has both {first!r} and {answer!r} by the "
+                "same person: take one out, or name people in a column who"
             )
-        if who not in by:
-            told.setdefault((len(by), who, at), {})[name] = by[who] = answer
-    return told
+    return list(told.values())
 
 
 def _time(text: str, where: str) -> float | None:
@@ -121,7 +112,7 @@ def _time(text: str, where: str) -> float | None:
     )
 
 
-def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[Told, int]:
+def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[list[Told], int]:
     """Labels, and how many images are in no sub-folder that counts."""
     if not Path(items.spec.pool).is_dir():
         raise InputError(f"--import {path} is a folder, and the pool has no images: pass a CSV")
@@ -154,7 +145,7 @@ def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[Told
             f"--import {path} has no images in sub-folders"
             f"{' named by --classes' if classes else ''}: a sub-folder for each class is needed"
         )
-    return {(0, _NOBODY, None): told}, passed
+    return [Told(name, label, _NOBODY) for name, label in told.items()], passed
 
 
 def _own(items: Items, path: Path) -> str | None:
