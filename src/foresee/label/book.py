@@ -74,13 +74,7 @@ class Book:
         self._several = {name for name, answers in given.items() if len(answers) > 1}
 
     def tell(
-        self,
-        numbers: Sequence[int],
-        answer: str | Answer,
-        *,
-        who: str,
-        key: str | None,
-        at: float | None = None,
+        self, numbers: Sequence[int], answer: str | Answer, *, who: str, key: str | None
     ) -> None:
         """Keep one answer to some items; when this returns it is in both files.
 
@@ -89,33 +83,19 @@ class Book:
             answer: a label, or `foresee.SKIP` or `foresee.UNSURE`.
             who: whose it is.
             key: of the client's own: under the same key nothing is kept twice.
-            at: seconds since 1970, by default now.
         """
-        names = [self.items.id(number) for number in numbers]
-        self.tell_ids(names, [answer] * len(names), who=who, key=key, at=at)
-
-    def tell_ids(
-        self,
-        names: Sequence[Id],
-        answers: Sequence[str | Answer],
-        *,
-        who: str,
-        key: str | None,
-        at: float | None = None,
-    ) -> None:
-        """Keep an answer to each id; see `tell`."""
-        at = round(time.time() if at is None else at, 3)
+        names, at = [self.items.id(number) for number in numbers], round(time.time(), 3)
         with self.lock:
             self._check()
             given = self.desk.state.given
             again = any(by == who for name in names for _, by in given.get(name, ()))
-            if not self._keep([(names, answers, {"who": who, "key": key, "at": at})]):
+            more = {"who": who, "key": key, "at": at}
+            if not self._keep([(names, [answer] * len(names), more)]):
                 return  # a repeated request
             if again:
                 self._rewrite()
-            else:
-                told = zip(names, answers, strict=True)
-                self._append({(n, who): (a, at) for n, a in told if isinstance(a, str)})
+            elif isinstance(answer, str):
+                self._append({(name, who): (answer, at) for name in names})
 
     def take_over(self, told: Iterable[Told]) -> None:
         """Keep labels there are, of unknown times as of now."""
@@ -277,8 +257,6 @@ class Book:
         self._left = self._stamp()
 
     def _append(self, rows: Rows) -> None:
-        if not rows:
-            return
         self._left = None
         size = self.out.stat().st_size
         try:
