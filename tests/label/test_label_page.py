@@ -48,6 +48,21 @@ def page(site):
         thread.join()
 
 
+def test_nobody_labels_without_a_name(page, site):
+    page.context.clear_cookies(name="foresee-who")
+    page.reload()
+    page.wait_for_selector("#asking[open]")
+    for _ in range(3):  # a browser lets no page refuse the second
+        page.keyboard.press("Escape")
+    page.fill("#name", "Bob")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#asking", state="hidden")
+    page.wait_for_selector("#shown img")
+    page.keyboard.press("1")
+    page.wait_for_selector("#status:has-text('cat')")
+    assert [who for _, _, who in site.rows()] == ["Bob"]
+
+
 LONG = """() => {
   const text = document.createElement("p"), first = document.querySelector("#classes button");
   text.className = "text";

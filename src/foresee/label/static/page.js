@@ -522,7 +522,7 @@ $("naming").addEventListener("submit", async (event) => {
     $("naming-error").textContent = error.message;
   }
 });
-$("asking").addEventListener("cancel", (event) => state.live?.who ?? event.preventDefault());
+$("asking").addEventListener("close", () => state.live?.who ?? $("asking").showModal());
 
 // Nobody who presses a key meanwhile is kept waiting; what comes too late is asked for again.
 async function refill() {
