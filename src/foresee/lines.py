@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -96,11 +97,19 @@ def encode(values: dict[str, Any], above: int | None = 0) -> tuple[bytes, int | 
 
 def append(path: Path, values: dict[str, Any], above: int | None) -> int | None:
     """Write one line below that of sum ``above``; when its own sum returns it is on the disk."""
-    line, total = encode(values, above)
+    return append_all(path, [values], above)
+
+
+def append_all(path: Path, several: Iterable[dict[str, Any]], above: int | None) -> int | None:
+    """Write lines at once; when the sum of the last returns all are on the disk."""
+    written, total = [], above
+    for values in several:
+        line, total = encode(values, total)
+        written.append(line)
     size = path.stat().st_size if path.exists() else 0
     try:
         with open(path, "ab") as file:
-            file.write(line)
+            file.write(b"".join(written))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

@@ -366,7 +366,7 @@ def test_a_record_of_other_items_is_told_by_the_options(
     shutil.copy(folder / "01.png", "camera/1.png")
     book = Book(Items(Spec(**{"pool": "photos", **begun})), Path("labels.csv"))
     if known == "00.png":
-        book.tell_ids([known], ["cat"], who="ann", key=None)
+        book.tell([0], "cat", who="ann", key=None)
     else:
         book.hold([known])
     book.close()

@@ -60,9 +60,9 @@ print(sorted({{"torch", "sklearn", "scipy.stats"}} & sys.modules.keys()))
 
 @pytest.mark.parametrize("options", [[], ["--no-browser"]])
 def test_it_opens_the_page_unless_told_not_to(folder, tmp_path, monkeypatch, options):
-    opened = threading.Event()
+    opened, wait = threading.Event(), 1 if options else 60
     monkeypatch.setattr(serve.webbrowser, "open", lambda url: (urls.append(url), opened.set()))
-    monkeypatch.setattr(serve.uvicorn.Server, "run", lambda *_, **__: opened.wait(2))
+    monkeypatch.setattr(serve.uvicorn.Server, "run", lambda *_, **__: opened.wait(wait))
     urls = []
     words = ["label", str(folder), "--out", str(tmp_path / "labels.csv"), *options]
     found = CliRunner().invoke(app, words)

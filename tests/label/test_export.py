@@ -206,6 +206,61 @@ def test_a_longer_import_leaves_corrections_as_they_are(site, tmp_path):
     assert told["03.png"] == "dog"
 
 
+TIMES = "id,label,time,who\n01.png,cat,2026-05-04T10:11:12.345Z,ann\n"
+
+
+def test_labels_keep_their_times_and_the_last_one_counts(site, tmp_path):
+    old, rows = tmp_path / "old.csv", ["02.png,dog,2026-05-04T12:00:01+02:00,bob"]
+    rows += ["02.png,cat,2026-05-04T10:00:02Z,ann", "03.png,dog,2026-05-04T10:00:03Z,bob"]
+    old.write_text(TIMES + "\n".join(rows))
+    before = len(site.book.desk.events)
+    for _ in range(2):
+        assert take_over(site.book, old) == Taken(4)
+    assert len(site.book.desk.events) == before + 4
+    site.restart()
+    found = [line.split(",") for line in site.out.read_text().splitlines()[1:]]
+    assert sorted((name, label, time[11:19], who) for name, label, time, who in found) == [
+        ("01.png", "cat", "10:11:12", "ann"),
+        ("02.png", "cat", "10:00:02", "ann"),
+        ("02.png", "dog", "10:00:01", "bob"),
+        ("03.png", "dog", "10:00:03", "bob"),
+    ]
+    assert site.book.desk.state.labels["02.png"] == "cat"  # as where it was made
+    assert len(site.book.disagreements()) == 1
+
+
+@pytest.mark.parametrize("time", ["12:30", "2026-05-04T10:11:12", "yesterday"])
+def test_a_time_that_cannot_be_read_is_refused(site, tmp_path, time):
+    (tmp_path / "old.csv").write_text(f"{TIMES}02.png,cat,,bob\n03.png,cat,{time},bob\n")
+    with pytest.raises(InputError, match=f"line 4: the time '{time}' must be as 2026-05-04T10:1"):
+        take_over(site.book, tmp_path / "old.csv")
+    assert site.rows() == []
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_a_kill_during_an_import_is_mended(site, tmp_path, monkeypatch, events):
+    ann, old = site.person(), tmp_path / "old.csv"
+    ann.label(0, "cat")
+    old.write_text(TIMES + "02.png,dog,2026-05-04T10:00:01Z,bob\n")
+    sizes, append = [], site.book.desk.record.append
+
+    def spy(some):
+        append(some)
+        sizes.append(site.book.desk.record.path.stat().st_size)
+
+    monkeypatch.setattr(site.book.desk.record, "append", spy)
+    monkeypatch.setattr(site.book, "_rewrite", lambda: pytest.fail("killed here"))
+    with pytest.raises(pytest.fail.Exception):
+        take_over(site.book, old)
+    assert len(sizes) == 1  # all at once, and yet a kill may cut it anywhere
+    if events == 1:
+        os.truncate(site.book.desk.record.path, sizes[0] - 1)
+    site.restart()
+    assert [row[:2] for row in site.rows()[1:]] == [("01.png", "cat"), ("02.png", "dog")][:events]
+    assert take_over(site.book, old) == Taken(2)
+    assert len(site.rows()) == 3
+
+
 def test_ids_that_are_whole_numbers(tmp_path):
     np.savez(tmp_path / "pool.npz", x=np.eye(3), id=np.array([10, 20, 30]))
     site = Site(tmp_path / "pool.npz", inputs=("x",), ids="id")

@@ -416,6 +416,17 @@ def test_held_out_points_are_drawn_before_any_is_picked():
     assert abs(np.mean(means) - X[:, 0].mean()) < 4 * error
 
 
+@pytest.mark.parametrize(("n", "holdout", "size"), [(3, 0.1, 1), (15, 0.1, 1), (23, 0.3, 4)])
+def test_all_are_asked_for_in_the_end_those_held_out_too(n, holdout, size):
+    found, asked = Learner(LogisticRegression(), X[:n], holdout=holdout), []
+    while batch := found.ask(size):
+        asked += batch.ids
+        found.tell(batch.ids[:1], [UNSURE])  # it comes again, and is no new one
+        found.tell(batch.ids, [truth(name) for name in batch.ids])
+    assert sorted(set(asked)) == list(range(n))
+    assert len(found._desk.state.held) == math.ceil(n * holdout)
+
+
 def test_the_card_counts_held_out_labels_alone():
     found = warm(holdout=0.5)
     assert found.card() == Card(found.card().accuracy, 0.0, 1.0, 0, 4)

@@ -10,9 +10,10 @@ import os
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, groupby
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -22,13 +23,14 @@ from foresee.errors import InputError
 from foresee.label.items import Items
 from foresee.learner import record
 from foresee.learner.desk import Desk
-from foresee.learner.record import UNSURE, Answer, Batch, Id
+from foresee.learner.record import UNSURE, Answer, Batch, Id, Told
 from foresee.learner.written import Event
 
 COLUMNS = ("id", "label", "time", "who")
 # Seconds after which what is in the hands of somebody who is gone is for others.
 LEASE = 600.0
 LABEL = 100  # characters of a label
+IMPORT = "import-"  # keys of what was taken over begin so
 
 # What counts of everybody: label and time by (id, who), in the order of telling.
 Rows: TypeAlias = dict[tuple[Id, str | None], tuple[str, float | None]]
@@ -72,13 +74,7 @@ class Book:
         self._several = {name for name, answers in given.items() if len(answers) > 1}
 
     def tell(
-        self,
-        numbers: Sequence[int],
-        answer: str | Answer,
-        *,
-        who: str,
-        key: str | None,
-        at: float | None = None,
+        self, numbers: Sequence[int], answer: str | Answer, *, who: str, key: str | None
     ) -> None:
         """Keep one answer to some items; when this returns it is in both files.
 
@@ -87,37 +83,42 @@ class Book:
             answer: a label, or `foresee.SKIP` or `foresee.UNSURE`.
             who: whose it is.
             key: of the client's own: under the same key nothing is kept twice.
-            at: seconds since 1970, by default now.
         """
-        names = [self.items.id(number) for number in numbers]
-        self.tell_ids(names, [answer] * len(names), who=who, key=key, at=at)
-
-    def tell_ids(
-        self,
-        names: Sequence[Id],
-        answers: Sequence[str | Answer],
-        *,
-        who: str,
-        key: str | None,
-        at: float | None = None,
-    ) -> None:
-        """Keep an answer to each id; see `tell`."""
-        at = round(time.time() if at is None else at, 3)
+        names, at = [self.items.id(number) for number in numbers], round(time.time(), 3)
         with self.lock:
             self._check()
-            before = len(self.desk.events)
             given = self.desk.state.given
             again = any(by == who for name in names for _, by in given.get(name, ()))
-            self.desk.tell(names, answers, who=who, key=key, at=at)
-            if len(self.desk.events) == before:  # a repeated request
-                return
-            self._several |= {name for name in names if len(given[name]) > 1}
-            told = {n: a for n, a in zip(names, answers, strict=True) if isinstance(a, str)}
-            self._classes |= dict.fromkeys(told.values())
+            more = {"who": who, "key": key, "at": at}
+            if not self._keep([(names, [answer] * len(names), more)]):
+                return  # a repeated request
             if again:
                 self._rewrite()
-            else:
-                self._append({(name, who): (label, at) for name, label in told.items()})
+            elif isinstance(answer, str):
+                self._append({(name, who): (answer, at) for name in names})
+
+    def take_over(self, told: Iterable[Told]) -> None:
+        """Keep labels there are, of unknown times as of now."""
+        now = time.time()
+        with self.lock:
+            self._check()
+            key, several = f"{IMPORT}{len(self.desk.events)}", []
+            for i, ((who, at), some) in enumerate(groupby(told, lambda each: (each.who, each.at))):
+                labels = {each.id: each.answer for each in some}
+                more = {"who": who, "key": f"{key}-{i}", "at": round(now if at is None else at, 3)}
+                several.append((list(labels), list(labels.values()), more))
+            if self._keep(several):
+                self._rewrite()
+
+    def _keep(self, several: Iterable[tuple[Sequence[Id], Any, Mapping[str, Any]]]) -> list[Event]:
+        """Put answers in the record; what of it is new."""
+        given, new = self.desk.state.given, self.desk.tell_all(several)
+        for name, answer in chain.from_iterable(map(record.answers, new)):
+            if len(given.get(name, ())) > 1:
+                self._several.add(name)
+            if isinstance(answer, str):
+                self._classes.setdefault(answer)
+        return new
 
     def untell(self, numbers: Sequence[int], *, who: str, key: str, tab: str) -> None:
         """Take back somebody's last answer to each item, in both files.
@@ -127,9 +128,7 @@ class Book:
         names = [self.items.id(number) for number in numbers]
         with self.lock:
             self._check()
-            before = len(self.desk.events)
-            self.desk.untell(names, who=who, key=key, at=round(time.time(), 3))
-            if len(self.desk.events) == before:
+            if not self.desk.untell(names, who=who, key=key, at=round(time.time(), 3)):
                 return
             self._rewrite()
             again = [name for name in names if name in self.desk.state.out]
@@ -244,8 +243,7 @@ class Book:
         """Bring the CSV to what the record says; one that somebody else changed is refused."""
         want = text(folded(self.desk.events))
         found = self.out.read_bytes() if self.out.exists() else b""
-        told = [i for i, event in enumerate(self.desk.events) if event["kind"] in _TOLD]
-        before = text(folded(self.desk.events[: told[-1]])) if told else text({})
+        before = text(folded(self.desk.events[: _last(self.desk.events)]))
         # A kill leaves out what was told last, or a part of it.
         cut = want.startswith(found) and found.startswith(before)
         if found and not cut and found not in (before, want):
@@ -259,8 +257,6 @@ class Book:
         self._left = self._stamp()
 
     def _append(self, rows: Rows) -> None:
-        if not rows:
-            return
         self._left = None
         size = self.out.stat().st_size
         try:
@@ -300,7 +296,18 @@ def _check_known(items: Items, out: Path, state: Path) -> None:
             )
 
 
-_TOLD = ("tell", "untell")
+def _last(events: Sequence[Event]) -> int:
+    """Where begins what was told last: one event, or those of one import."""
+    told = [i for i, event in enumerate(events) if event["kind"] in ("tell", "untell")]
+    while len(told) > 1 and _import(events[told[-2]]) == _import(events[told[-1]]) != "":
+        told.pop()
+    return told[-1] if told else 0
+
+
+def _import(event: Event) -> str:
+    """Which import an event is of, if of any."""
+    key = str(event.get("key", ""))
+    return key.rpartition("-")[0] if key.startswith(IMPORT) else ""
 
 
 def state_of(out: Path) -> Path:

@@ -4,20 +4,19 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from foresee import fields, sources
 from foresee.errors import InputError
-from foresee.label.book import LABEL, Book, plain
+from foresee.label.book import IMPORT, LABEL, Book, plain
 from foresee.label.items import Items, flat
 from foresee.learner import record
-from foresee.learner.record import Id
+from foresee.learner.record import Id, Told
 
-# The label of each id, by whose it is.
-People: TypeAlias = dict[str, dict[Id, str]]
-
-_NOBODY, _KEY = "import", "import-"
+_NOBODY = "import"
 _SEEN = f"1 to {LABEL} characters that can be seen"
 
 
@@ -37,35 +36,30 @@ def take_over(book: Book, path: Path, classes: Collection[str] = ()) -> Taken:
 
     Args:
         book: of the page.
-        path: a CSV with the columns id and label, and who where it is there; or a folder with a
-            sub-folder for each class, with images of the names that they have in the pool or the
-            target (``a/b.png`` may be ``a__b.png``, as an export has it). In the folder of the
-            pool or of the target itself, each image of a sub-folder is of that class.
+        path: a CSV with the columns id and label, and who and time where they are there; or a
+            folder with a sub-folder for each class, with images of the names that they have in the
+            pool or the target (``a/b.png`` may be ``a__b.png``, as an export has it). In the folder
+            of the pool or of the target itself, each image of a sub-folder is of that class.
         classes: where there are some, images in sub-folders of other names have no label.
     """
     passed = 0
     if path.is_dir():
-        people, passed = _of_folder(book.items, path, classes)
+        told, passed = _of_folder(book.items, path, classes)
     else:
-        people = _of_table(book.items, path)
+        told = _of_table(book.items, path)
     before = {
         (name, event["who"]): label
         for event in book.desk.events
-        if event["kind"] == "tell" and event.get("key", "").startswith(_KEY)
+        if event["kind"] == "tell" and event.get("key", "").startswith(IMPORT)
         for name, label in record.answers(event)
     }
-    pool, held = book.items.pool.places, 0
-    for who, told in people.items():
-        apart = [name for name in told if name not in pool]
-        book.hold(apart)
-        held += len(apart)
-        new = {name: label for name, label in told.items() if before.get((name, who)) != label}
-        key = f"{_KEY}{len(book.desk.events)}"
-        book.tell_ids(list(new), list(new.values()), who=who, key=key)
-    return Taken(sum(map(len, people.values())), held, passed)
+    apart = [each.id for each in told if each.id not in book.items.pool.places]
+    book.hold(list(dict.fromkeys(apart)))
+    book.take_over(each for each in told if before.get((each.id, each.who)) != each.answer)
+    return Taken(len(told), len(apart), passed)
 
 
-def _of_table(items: Items, path: Path) -> People:
+def _of_table(items: Items, path: Path) -> list[Told]:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             reader = csv.DictReader(file, delimiter=fields.separator(file))
@@ -78,7 +72,7 @@ def _of_table(items: Items, path: Path) -> People:
             f"--import {path} must have the columns id and label, and a row, got {len(rows)} rows "
             f"of {', '.join(columns)}"
         )
-    people: People = {}
+    told: dict[tuple[Id, str], Told] = {}
     names = {str(name): name for name in items.pool.ids if not isinstance(name, str)}
     for line, row in rows:
         if any(row.get(None, ())):
@@ -94,15 +88,31 @@ def _of_table(items: Items, path: Path) -> People:
                 f"no label of {_SEEN}: take the line out"
             )
         who = row.get("who") or _NOBODY
-        if people.setdefault(who, {}).setdefault(name, answer) != answer:
+        at = _time(row.get("time") or "", f"--import {path}, line {line}")
+        first = told.setdefault((name, who), Told(name, answer, who, at)).answer
+        if first != answer:
             raise InputError(
-                f"--import {path}, line {line}: {given!r} has both {people[who][name]!r} and "
-                f"{answer!r} by the same person: take one out, or name people in a column who"
+                f"--import {path}, line {line}: {given!r} has both {first!r} and {answer!r} by the "
+                "same person: take one out, or name people in a column who"
             )
-    return people
+    return list(told.values())
 
 
-def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[People, int]:
+def _time(text: str, where: str) -> float | None:
+    """Seconds since 1970, None where nothing is said."""
+    if not text:
+        return None
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return at.timestamp()
+    raise InputError(
+        f"{where}: the time {text!r} must be as 2026-05-04T10:11:12Z: write it so, or call the "
+        "column otherwise"
+    )
+
+
+def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[list[Told], int]:
     """Labels, and how many images are in no sub-folder that counts."""
     if not Path(items.spec.pool).is_dir():
         raise InputError(f"--import {path} is a folder, and the pool has no images: pass a CSV")
@@ -135,7 +145,7 @@ def _of_folder(items: Items, path: Path, classes: Collection[str]) -> tuple[Peop
             f"--import {path} has no images in sub-folders"
             f"{' named by --classes' if classes else ''}: a sub-folder for each class is needed"
         )
-    return {_NOBODY: told}, passed
+    return [Told(name, label, _NOBODY) for name, label in told.items()], passed
 
 
 def _own(items: Items, path: Path) -> str | None:

@@ -1,7 +1,7 @@
 """Where questions go out and answers come in, by id: it keeps them, and knows of no model."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -82,11 +82,15 @@ class Desk:
 
     def happen(self, **event: Any) -> None:
         """First the disk, then the memory: what failed to be kept has not happened."""
+        self._happen([event])
+
+    def _happen(self, events: Sequence[Event]) -> None:
         with self.lock:
             if self.record is not None:
-                self.record.append(event)
-            self.state.apply(event)
-            self.events.append(event)
+                self.record.append(events)
+            for event in events:
+                self.state.apply(event)
+                self.events.append(event)
 
     def hand_out(self, batch: Batch) -> Batch:
         """Let a batch be out, without what was answered or handed out since it was chosen."""
@@ -144,6 +148,18 @@ class Desk:
 
     def tell(self, ids: Any, labels: Any, **more: Any) -> None:
         """Keep answers, all or none; see `Learner.tell`."""
+        self.tell_all([(ids, labels, more)])
+
+    def tell_all(self, several: Iterable[tuple[Any, Any, Mapping[str, Any]]]) -> list[Event]:
+        """Keep what `tell` would be told one after the other, all or none; what of it is new."""
+        with self.lock:
+            found = [self._told(*each) for each in several]
+            if new := [event for event in found if event is not None]:
+                self._happen(new)
+            return new
+
+    def _told(self, ids: Any, labels: Any, more: Mapping[str, Any]) -> Event | None:
+        """The event of a telling, checked; None where there is nothing to keep."""
         if isinstance(ids, str | int | np.integer):
             ids, labels = [ids], [labels]
         names = checked_ids("ids", ids)
@@ -162,16 +178,15 @@ class Desk:
             }
             event = {"kind": "tell", "ids": list(plain), "labels": list(plain.values()), **aside}
             event |= _given(more)
-            if told and self._is_new(event):
-                self.happen(**event)
+            return event if told and self._is_new(event) else None
 
-    def untell(self, ids: Any, **more: Any) -> None:
-        """Take back the last answer to each; see `Learner.untell`."""
+    def untell(self, ids: Any, **more: Any) -> bool:
+        """Take back the last answer to each, see `Learner.untell`; whether that is new."""
         names = checked_ids("ids", [ids] if isinstance(ids, str | int | np.integer) else ids)
         with self.lock:
             event = {"kind": "untell", "ids": list(dict.fromkeys(names))} | _given(more)
             if not names or not self._is_new(event):
-                return
+                return False
             for name in event["ids"]:
                 if name not in self.state.given:
                     raise InputError(f"ids: nothing was told of {name!r}: leave it out")
@@ -182,6 +197,7 @@ class Desk:
                         " leave it out, or tell another"
                     )
             self.happen(**event)
+            return True
 
     def release(self, ids: Any) -> None:
         """Take back what is out, all of it where ids is None."""
@@ -226,7 +242,10 @@ class Desk:
             due = max(0, math.floor(self.holdout * (state.asked + size)) - state.drawn)
             known = state.labels.keys() | state.aside.keys() | state.out.keys()
             names = (self.target.ids[int(place)] for place in self._apart)
-            new = (name for name in names if name not in known)
+            new: Iterable[Id] = (name for name in names if name not in known)
+            if not self.own:
+                new = list(new)
+                due = size if len(known) + len(new) == len(self.pool) else due  # no other is left
             unsure = (
                 name
                 for name, answer in state.aside.items()

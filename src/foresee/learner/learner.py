@@ -2,7 +2,6 @@
 
 import json
 import math
-import reprlib
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from foresee.learner.answers import check_classes, check_order, checked_ids
 from foresee.learner.desk import Desk, Now
 from foresee.learner.features import Features
 from foresee.learner.models import Fit, Frozen, fitting
+from foresee.learner.options import check_numbers, check_strategy, check_width, prices_of
 from foresee.learner.pool import Named, distinct, like, opened, subset
 from foresee.learner.record import Batch, Id, Told
 from foresee.learner.why import gains
@@ -136,14 +136,8 @@ class Learner:
         self.classes, self.costs, self.holdout, self.recipe = classes, costs, holdout, recipe
         self.draws, self.candidates, self.targets = draws, candidates, targets
         self.device, self.path = device, path
-        _check_options(seed, holdout, draws, candidates, targets)
-        if strategy is not None and (
-            isinstance(strategy, type) or not checks.takes(strategy, "view, size, rng")
-        ):
-            raise InputError(
-                f"strategy must be a function (view, size, rng) -> positions, got {strategy!r}: "
-                "pass an object, as in BatchMell(), and a score as TopK(mell)"
-            )
+        check_numbers(seed, holdout, draws, candidates, targets)
+        check_strategy(strategy)
         self._frozen = model if isinstance(model, Frozen) else None
         self._fit: Fit = fitting(
             model.head if isinstance(model, Frozen) else model, recipe, draws, device
@@ -159,9 +153,9 @@ class Learner:
             else Named.read("target", like("target", target, pool), target_ids)
         )
         if goals is not None and hasattr(model, "fit"):
-            _check_width(rows.rows, goals.rows)
+            check_width(rows.rows, goals.rows)
         check_order("costs", costs, ids, rows.ids)
-        self._prices = _prices(costs, strategy, len(rows))
+        self._prices = prices_of(costs, strategy, len(rows))
         self._desk = Desk(
             rows,
             goals,
@@ -702,48 +696,3 @@ def _array(classes: Sequence[Label]) -> NDArray[Any]:
         if all(mine == own and type(mine) is type(own) for mine, own in same):
             return found
     return np.fromiter(classes, object, len(classes))
-
-
-def _prices(costs: Any, strategy: Any, n: int) -> NDArray[np.float64] | None:
-    if costs is None:
-        return None
-    if strategy is not None:
-        raise InputError(
-            "costs are for the strategy by default, and strategy is given: leave one out, or let "
-            "the strategy know the prices"
-        )
-    prices = np.empty(0)
-    with suppress(TypeError, ValueError):
-        prices = np.asarray(arrays.numpy(costs, "costs"), np.float64)
-    if prices.shape != (n,) or not (np.isfinite(prices).all() and (prices > 0).all()):
-        raise InputError(
-            f"costs must be positive, one for each of the {n} rows of the pool in their order, got "
-            f"{reprlib.repr(costs)}"
-        )
-    return prices
-
-
-def _check_width(pool: Any, target: Any) -> None:
-    """Check that rows of a table are as long in both; columns of frames have names instead."""
-    shapes: list[list[int]] = []
-    for rows in (pool, target):
-        data = rows.data if isinstance(rows, arrays.Rows) else rows
-        named = hasattr(data, "iloc") or arrays.is_polars(data)
-        shapes.append([] if named else list(getattr(data, "shape", ())))
-    widths = {math.prod(shape[1:]) for shape in shapes}
-    if all(shapes) and 2 in map(len, shapes) and len(widths) > 1:
-        raise InputError(
-            f"target must have the columns of pool {shapes[0]}, got {shapes[1]}: pass rows of the "
-            "same kind"
-        )
-
-
-def _check_options(seed: Any, holdout: Any, draws: Any, candidates: Any, targets: Any) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}")
-    if isinstance(holdout, bool) or not isinstance(holdout, int | float) or not 0 <= holdout < 1:
-        raise InputError(f"holdout must be a share, 0 ≤ holdout < 1, got {holdout!r}: 0.1 is usual")
-    checks.n_draws(draws)
-    for name, size in (("candidates", candidates), ("targets", targets)):
-        if size is not None:
-            checks.count(name, size, 1 << 40, of="any set")

@@ -252,11 +252,12 @@ class Record:
             finally:
                 os.close(folder)
 
-    def append(self, event: Event) -> None:
-        """Write an event; when this returns it is on the disk."""
+    def append(self, events: Sequence[Event]) -> None:
+        """Write events; when this returns they are on the disk."""
         if not self._lock.is_locked:
             raise InputError(f"{self.path} was closed: make the learner anew to go on")
-        self._sum = lines.append(self.path, event_written(event, self._classes), self._sum)
+        some = [event_written(event, self._classes) for event in events]
+        self._sum = lines.append_all(self.path, some, self._sum)
 
     def close(self) -> None:
         """Let others write."""

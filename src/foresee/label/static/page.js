@@ -159,7 +159,7 @@ function answer(fields, click) {
     state.past.push(...items.map((item) => ({ ...item, label, together })));
     state.past = state.past.slice(-200);
     state.queue = state.queue.filter((item) => !gone.has(item.item));
-    state.chosen.clear();
+    for (const number of numbers) state.chosen.delete(number);
     state.back = 0;
     state.live = found.live;
     say(items.length > 1 ? `${items.length} items: ${label}.` : `${items[0].name}: ${label}.`);
@@ -335,14 +335,16 @@ function labels() {
   return (state.names = [...new Set([...state.names, ...state.live.classes])]);
 }
 
+// Those that are there stay: one of them may have the focus.
 function drawClasses() {
-  const names = labels();
-  if (same("classes", names)) return;
+  const names = labels(), there = $("classes").children.length;
+  if (names.length <= there) return;
   const words = names.flatMap((name) => name.split(/\s+/)).map((word) => word.length);
   $("classes").style.setProperty("--word", Math.min(16, Math.max(1, ...words)));
-  $("classes").replaceChildren(...names.map((name, i) => {
+  $("classes").append(...names.slice(there).map((name, i) => {
+    const key = there + i + 1;
     const button = make("button", { type: "button", className: "class" },
-      ...(i < 9 ? [make("kbd", { textContent: String(i + 1) })] : []), make("span", { textContent: name }));
+      ...(key < 10 ? [make("kbd", { textContent: String(key) })] : []), make("span", { textContent: name }));
     button.addEventListener("click", (click) => answer({ label: name }, click));
     return button;
   }));
@@ -472,15 +474,16 @@ document.addEventListener("keydown", (event) => {
   work();
 });
 
-function toggle() {
+// It is drawn once, when all items are there: where others move, a click would meet another one.
+async function toggle() {
   if (state.busy) return;
   state.grid = !state.grid;
   state.back = 0;
   state.chosen.clear();
   drawn = "";
   $("grid").dataset.now = "";
+  await act(more);
   draw();
-  act(more);
 }
 
 $("back").addEventListener("click", () => look(-1));
@@ -519,7 +522,7 @@ $("naming").addEventListener("submit", async (event) => {
     $("naming-error").textContent = error.message;
   }
 });
-$("asking").addEventListener("cancel", (event) => state.live?.who ?? event.preventDefault());
+$("asking").addEventListener("close", () => state.live?.who ?? $("asking").showModal());
 
 // Nobody who presses a key meanwhile is kept waiting; what comes too late is asked for again.
 async function refill() {
