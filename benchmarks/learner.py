@@ -23,7 +23,8 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from foresee import Learner, Random, Recipe, kept, networks, read
+from foresee import Learner, Random, Recipe, networks, read
+from foresee.reading import kept
 from scoring import console
 
 TARGET = (3, 5, 8, 9)

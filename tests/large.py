@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.pipeline import make_pipeline
-from foresee import Learner, archives, read, tables
+from foresee import Learner, read
+from foresee.reading import archives, tables
 if any(path.endswith("parquet") for path in sys.argv):
     from pyarrow import parquet, table
     few = {"x": [f"word {i}" for i in range(100)]}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Frozen as Frozen,
         Learner as Learner,
     )
+    from foresee.reading.sources import read as read
     from foresee.recipe import Recipe as Recipe
     from foresee.scores import (
         Decomposition as Decomposition,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         mezl as mezl,
         promise as promise,
     )
-    from foresee.sources import read as read
     from foresee.strategies import (
         Badge as Badge,
         Bait as Bait,
@@ -71,7 +71,7 @@ _HOMES = {
         "mezl",
         "promise",
     ),
-    "sources": ("read",),
+    "reading.sources": ("read",),
     "strategies": (
         "Badge",
         "Bait",

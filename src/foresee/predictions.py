@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import archives, arrays, fields
+from foresee import arrays
 from foresee.errors import InputError
+from foresee.reading import archives, fields
 
 _NAMED = re.compile(r"(.+\.(?i:npz|pt|csv|parquet)):([^/]+)")
 _COLUMN = re.compile(r" *(\d+):(.+)", re.DOTALL)

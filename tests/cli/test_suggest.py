@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import archives, files, kept, predictions, scores, suggest
+from foresee import files, predictions, scores, suggest
 from foresee.cli.app import app
 from foresee.cli.suggest import _SCORES, ScoreName
 from foresee.errors import InputError
+from foresee.reading import archives, kept
 from foresee.shortlist import Shortlist
 
 N, M, T, C = 60, 7, 5, 3

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foresee import archives, sources
 from foresee.cli.app import app
 from foresee.errors import InputError
 from foresee.lab import store
+from foresee.reading import archives, sources
 
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")

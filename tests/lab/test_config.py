@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from foresee import archives, sources
 from foresee.errors import InputError
 from foresee.lab import config, look, loop, methods, own, runner, store
 from foresee.lab.experiment import Experiment, Own
 from foresee.lab.paper import experiment
+from foresee.reading import archives, sources
 
 TABLE = """name = "toy"
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import decoded, kept
 from foresee.errors import InputError
 from foresee.lab import paper
 from foresee.lab.data import decoding_bytes, load, split, task, wilds
 from foresee.lab.experiment import Experiment
+from foresee.reading import decoded, kept
 
 N = 40
 SIDE = {"camelyon17": 96, "iwildcam": 64, "fmow": 96}
@@ -245,7 +245,7 @@ def test_a_cache_of_an_older_reader_is_made_again(root, decodes, monkeypatch):
 def test_a_kill_in_mid_decode_leaves_no_half_cache(root, decodes):
     code = f"""
 import os, signal
-from foresee import decoded
+from foresee.reading import decoded
 from foresee.lab.data import load
 decoded.BLOCK = 8
 load("camelyon17", {str(root)!r}, advance=lambda done, total: done == 16

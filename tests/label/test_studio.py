@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from studios import CONFIG, PERSONAL, TOKEN, FakeStudio
 from typer.testing import CliRunner
 
-from foresee import InputError, images
+from foresee import InputError
 from foresee.cli.app import app
 from foresee.label.items import Spec
 from foresee.label.studio import api, backend as backends, rank, server
@@ -26,6 +26,7 @@ from foresee.label.studio.rank import ranker
 from foresee.label.studio.server import Door
 from foresee.label.studio.shelf import Ranking, Shelf
 from foresee.learner.record import SKIP
+from foresee.reading import images
 
 TEXT = CONFIG.format(kind="Text", field="text")
 FORM = Form.read(TEXT)

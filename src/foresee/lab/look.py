@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from foresee import fields, sources, tables
 from foresee.errors import InputError
 from foresee.lab import own, paper
+from foresee.reading import fields, sources, tables
 
 _SIDE = 32  # pixels of images
 _LEAST = 4  # of those in arrays, as networks halve them twice

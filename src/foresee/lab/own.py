@@ -18,11 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from foresee import arrays, checks, networks, seeding, sources
+from foresee import arrays, checks, networks, seeding
 from foresee.errors import InputError
 from foresee.lab.data.splits import Split, draw_narrow, in_target
 from foresee.lab.experiment import Experiment, Own
 from foresee.lab.samplers import DropoutNetwork
+from foresee.reading import sources
 from foresee.seeding import generator
 from foresee.training import seeded
 from foresee.types import Array, Inputs, Posterior, Sampler, Task, more_draws

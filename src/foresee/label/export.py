@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 from PIL import Image
 
-from foresee import files, images
+from foresee import files
 from foresee.errors import InputError
 from foresee.label.book import Book
 from foresee.label.items import Items, Spec, flat
+from foresee.reading import images
 
 # Items that are labelled, as the page shows them, with their labels.
 Labelled: TypeAlias = list[tuple[dict[str, Any], str]]

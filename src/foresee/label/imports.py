@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from foresee import fields, sources
 from foresee.errors import InputError
 from foresee.label.book import IMPORT, LABEL, Book, plain
 from foresee.label.items import Items, flat
 from foresee.learner import record
 from foresee.learner.record import Id, Told
+from foresee.reading import fields, sources
 
 _NOBODY = "import"
 _SEEN = f"1 to {LABEL} characters that can be seen"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from foresee import images, sources, tables
 from foresee.errors import InputError
 from foresee.learner.pool import Named
 from foresee.learner.record import Id
+from foresee.reading import images, sources, tables
 
 _TEXT, _FIELDS = 20_000, 200  # characters of a text and values of a row that are shown
 _SMALL = 256  # pixels of the side below which an image is sent without loss

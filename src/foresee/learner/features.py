@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from foresee import arrays, kept
+from foresee import arrays
 from foresee.learner.models import Frozen
 from foresee.learner.pool import brief
+from foresee.reading import kept
 
 _PART = 256  # rows that are read at once
 _TRIED = 4  # that are computed again when a folder is opened

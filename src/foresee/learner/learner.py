@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
-from foresee import arrays, checks, scores, sources
+from foresee import arrays, checks, scores
 from foresee.errors import InputError
 from foresee.learner import cold, record
 from foresee.learner.answers import check_classes, check_order, checked_ids
@@ -30,6 +30,7 @@ from foresee.learner.record import Batch, Id, Told
 from foresee.learner.why import gains
 from foresee.learner.written import PLAIN, Event, Label, seen
 from foresee.posteriors import point
+from foresee.reading import sources
 from foresee.recipe import Recipe
 from foresee.seeding import generator
 from foresee.strategies import Default

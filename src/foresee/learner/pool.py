@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, sources, tables
+from foresee import arrays
 from foresee.errors import InputError
 from foresee.learner.answers import checked_ids
 from foresee.learner.record import Id
+from foresee.reading import sources, tables
 
 
 @dataclass(frozen=True)

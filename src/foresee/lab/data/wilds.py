@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee.decoded import Shape, decode, is_ready
 from foresee.errors import InputError
-from foresee.images import READER
-from foresee.kept import open_array
 from foresee.lab.data.dataset import Images
 from foresee.lab.data.get import find
+from foresee.reading.decoded import Shape, decode, is_ready
+from foresee.reading.images import READER
+from foresee.reading.kept import open_array
 
 
 @dataclass(frozen=True)

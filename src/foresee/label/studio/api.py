@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, quote, urlsplit
 
-from foresee import images
 from foresee.errors import InputError
 from foresee.label.studio.form import Json
+from foresee.reading import images
 
 _PAGE = 500  # tasks that are read at once
 _PART = 500  # predictions that are written at once

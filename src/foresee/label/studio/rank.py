@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from foresee import sources
 from foresee.label import work
 from foresee.label.items import Spec
 from foresee.learner.pool import subset
+from foresee.reading import sources
+from foresee.reading.sources import Source
 from foresee.seeding import generator
-from foresee.sources import Source
 
 _TARGETS = 500
 # Tasks that are scored for one order, drawn anew for each: fewer images, as draws of these cost.
@@ -106,7 +106,7 @@ def _target(spec: Spec) -> Any:
 
 
 def _has_column(path: Path, column: str) -> bool:
-    from foresee.tables import columns
+    from foresee.reading.tables import columns
 
     return path.suffix.lower() in (".csv", ".parquet") and column in columns(path)
 

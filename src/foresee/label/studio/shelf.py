@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
-from foresee import files, sources
+from foresee import files
 from foresee.errors import InputError
+from foresee.reading import sources
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from foresee import decoded, images, kept, tables
 from foresee.errors import InputError
+from foresee.reading import decoded, images, kept, tables
 
 # Names of files that are taken for images; what they are, their content must tell.
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")

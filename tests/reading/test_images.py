@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from foresee import images
 from foresee.errors import InputError
-from foresee.images import inside, read
+from foresee.reading import images
+from foresee.reading.images import inside, read
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (30, 40, 3)).astype(np.uint8)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foresee import archives, arrays, decoded, fields, images, kept, sources, tables
+from foresee import arrays
 from foresee.errors import InputError
+from foresee.reading import archives, decoded, fields, images, kept, sources, tables
 
 
 def save(path, colour, size=(9, 7)):

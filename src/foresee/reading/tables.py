@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import archives, arrays, fields, kept
+from foresee import arrays
 from foresee.errors import InputError
+from foresee.reading import archives, fields, kept
 
 _READER = 3  # raised where what is unpacked of the same file changes
 _BYTE = np.dtype("S1")  # of texts: no column of numbers is of this type

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import kept
 from foresee.errors import InputError
+from foresee.reading import kept
 
 # Bytes of a table or of an array in an archive that are loaded; what is larger is mapped.
 LOADED = 64 << 20

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, kept
+from foresee import arrays
 from foresee.errors import InputError
-from foresee.images import inside, read
+from foresee.reading import kept
+from foresee.reading.images import inside, read
 
 # Images decoded between two reports of progress.
 BLOCK = 1024
@@ -46,8 +47,8 @@ def decode(
 ) -> None:
     """Decode images in ``folder`` to bytes of this shape in ``file``, unless another just has.
 
-    Images of another size are squeezed to it, see `foresee.images.read`. ``where`` tells of a row
-    where it comes from and what to do; ``advance`` hears how many of all are done.
+    Images of another size are squeezed to it, see `foresee.reading.images.read`. ``where`` tells of
+    a row where it comes from and what to do; ``advance`` hears how many of all are done.
     """
     kept.make(
         file,
