@@ -169,10 +169,10 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
     c = outputs.shape[-1]
     if c < 2 or classes not in (None, c):
         expected = "at least 2" if classes is None else str(classes)
-        raise InputError(
-            f"the model returned {c} classes, expected {expected}: a binary model needs two "
-            "outputs, not one"
-        )
+        remedy = "a binary model needs two outputs, not one"
+        if c > 1:
+            remedy = "build it with one output for each class, or correct classes"
+        raise InputError(f"the model returned {c} classes, expected {expected}: {remedy}")
     if not bool(outputs.isfinite().all()):
         raise InputError("the model returned NaN or infinity: look for diverged or NaN weights")
     error = max(1e-3, 2 * torch.finfo(outputs.dtype).eps)
