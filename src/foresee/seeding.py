@@ -28,6 +28,12 @@ def check(rng: np.random.Generator) -> None:
         )
 
 
+def check_number(seed: int) -> None:
+    """Check that a seed came, and one that any generator takes: None would be another each time."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}: 0 is usual")
+
+
 def number(rng: np.random.Generator) -> int:
     """Draw a seed for what takes no generator, such as torch."""
     return int(rng.integers(2**31))

@@ -134,6 +134,7 @@ class TestWithTheLibrary:
         ("options", "message"),
         [
             ({"draws": 1}, "draws must be a whole number, at least 2, got 1"),
+            ({"seed": None}, "seed must be a whole number, at least 0, got None"),
             ({"subset": "all"}, 'subset must be "last_layer" or "subnetwork"'),
             ({"subset": "subnetwork", "subnetwork_size": 10**6}, "subnetwork_size must be"),
         ],

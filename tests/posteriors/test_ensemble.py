@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -213,6 +214,10 @@ class Endless(IterableDataset):
         (lambda x: DataLoader(x, 4, shuffle=True), "shuffle=False"),
         (lambda x: DataLoader(x, 4, sampler=SubsetRandomSampler(range(10))), "shuffle=False"),
         (lambda x: DataLoader(x, 4, sampler=WeightedRandomSampler([1] * 10, 10)), "shuffle=False"),
+        (
+            lambda x: DataLoader(x, 4, sampler=DistributedSampler(x, 2, 0)),
+            r"shuffle=False, and no sampler \(DistributedSampler\)",
+        ),
         (
             lambda x: DataLoader(x, batch_sampler=BatchSampler(RandomSampler(x), 4, False)),
             "shuffle",

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import (
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -40,6 +41,8 @@ Batch: TypeAlias = Tensor | dict[str, Tensor]
 BATCH = 256
 
 _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
+# A DistributedSampler reads a share of the rows, too.
+_SHUFFLE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LOOKS = 16  # rows times passes in which a network must not differ from itself
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EMPTY = "inputs are empty: pass at least one row"
@@ -115,10 +118,10 @@ def batches(inputs: Any, *models: nn.Module) -> Iterator[Any]:
         return
     order: Any = inputs if inputs.batch_sampler is None else inputs.batch_sampler
     sampler = getattr(order, "sampler", None)
-    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+    if isinstance(sampler, _SHUFFLE):
         raise InputError(
             "inputs is a DataLoader that shuffles: rows of the result could not be told apart; "
-            "pass shuffle=False"
+            f"pass shuffle=False, and no sampler ({type(sampler).__name__})"
         )
     if getattr(order, "drop_last", False):
         raise InputError("inputs is a DataLoader that drops the last batch: pass drop_last=False")
@@ -126,7 +129,8 @@ def batches(inputs: Any, *models: nn.Module) -> Iterator[Any]:
     for values in inputs:
         empty = False
         _refuse_parts(values, models, batched=True)
-        yield values[0] if isinstance(values, tuple | list) else values
+        parts = isinstance(values, tuple | list) and not isinstance(values[0], str)
+        yield values[0] if parts else values
     if empty:
         raise InputError(_EMPTY)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foresee import checks
+from foresee import checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -60,6 +60,7 @@ def laplace(
     """
     Laplace = _library()
     checks.n_draws(draws)
+    seeding.check_number(seed)
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
     trained, network = (copy.deepcopy(bare(model)).eval() for _ in range(2))

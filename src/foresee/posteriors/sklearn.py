@@ -42,6 +42,11 @@ def members(models: Iterable[Any], classes: int | None = None) -> "Members":
     >>> members([GaussianNB().fit(x, y), BernoulliNB().fit(x, y)]).predict(x).shape
     (4, 2, 2)
     """
+    if hasattr(models, "predict_proba"):  # trees number the classes of their forest anew
+        raise InputError(
+            f"models must be a list of classifiers, got one, a {type(models).__name__}: pass a "
+            "list, or take Forest for a random forest, extra trees or bagging"
+        )
     return Members(tuple(models), classes)
 
 
@@ -78,7 +83,7 @@ def bootstrap(
 
     checks.n_draws(draws)
     seeding.check(rng)
-    inputs = _own_kind(inputs)
+    inputs = _held(inputs)
     whole = fit(inputs, labels)
     class_names([whole], classes)
     refits: list[Any] = []
@@ -133,7 +138,8 @@ def laplace_logistic(
     (4, 5, 2)
     """
     checks.n_draws(draws)
-    inputs = _own_kind(inputs)
+    seeding.check_number(seed)
+    inputs = _held(inputs)
     class_names([model], classes)
     same = np.array_equal(np.unique(labels), model.classes_)
     if not same or len(labels) != len(arrays.rows("inputs", inputs)):
@@ -375,6 +381,13 @@ def _own_kind(inputs: Inputs) -> Inputs:
     """Rows in the container that they came in; those of a Dataset stay to be read in batches."""
     lazy = not isinstance(inputs, arrays.Rows) or isinstance(inputs.data, Dataset)
     return inputs if lazy else inputs[:]
+
+
+def _held(inputs: Inputs) -> Inputs:
+    """What a model can be fitted to: a Dataset or a DataLoader is read into one array."""
+    inputs = _own_kind(inputs)
+    lazy = isinstance(inputs, Dataset | DataLoader | arrays.Rows)
+    return map_rows(arrays.numpy, inputs) if lazy else inputs
 
 
 def _dense(x: Any) -> NDArray[np.float32]:
