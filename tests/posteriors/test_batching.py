@@ -112,6 +112,13 @@ def test_a_network_that_mixes_rows_is_refused(wrapper, make):
         WRAPPERS[wrapper](make()).point(rows())
 
 
+def test_rows_that_are_all_equal_do_not_clear_a_network_of_mixing():
+    posterior = point(Centred(*network()))
+    assert posterior.point(torch.zeros(20, 4)).shape == (20, 3)
+    with pytest.raises(InputError, match="depends on the rows beside it"):
+        posterior.point(rows())
+
+
 class Rounding(nn.Sequential):
     """Rounds by the size of the batch, as kernels in half precision do; tells it in float32."""
 
@@ -600,6 +607,14 @@ def test_a_last_layer_that_is_more_than_its_weights(change, message):
 class Scaled(nn.Linear):
     def forward(self, x):
         return 3 * super().forward(x)
+
+
+def test_penultimate_of_a_layer_that_is_called_by_name():
+    class Named(nn.Sequential):
+        def forward(self, x):
+            return self[0](input=x)
+
+    assert torch.equal(penultimate(Named(nn.Linear(4, 3)), rows()), rows())
 
 
 def test_penultimate_of_nothing_linear():

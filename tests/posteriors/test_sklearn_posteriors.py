@@ -589,6 +589,8 @@ def test_errors_of_ensembles():
     for ridge in (members, lambda m, c: Forest(BaggingClassifier(m[0], 2).fit(x, y), c)):
         with pytest.raises(InputError, match="RidgeClassifier has no predict_proba: wrap"):
             ridge([RidgeClassifier().fit(x, y)] * 2, 3)
+    with pytest.raises(InputError, match="Linear has no predict_proba: wrap it in ensemble"):
+        members([torch.nn.Linear(4, 3)] * 2, 3)
     with pytest.raises(InputError, match="expected integers from 0 to 1"):
         members([fitted, fitted], 2)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):

@@ -239,7 +239,10 @@ def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
     last: list[Any] = ["", None]
     hooks = [
         module.register_forward_pre_hook(
-            lambda _, arguments, name=name: last.__setitem__(slice(None), [name, arguments[0]])
+            lambda _, args, kwargs, name=name: last.__setitem__(
+                slice(None), [name, args[0] if args else kwargs["input"]]
+            ),
+            with_kwargs=True,
         )
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
@@ -277,6 +280,11 @@ def uncompiled() -> AbstractContextManager[Any]:
 def bare(model: nn.Module) -> nn.Module:
     """The network in wrappers that change no number: compiled, or spread over several GPUs."""
     inner: Any = model
+    if not isinstance(inner, nn.Module):
+        raise InputError(
+            f"model must be a torch.nn.Module, got {type(inner).__name__}: pass the trained "
+            "network itself"
+        )
     while isinstance(inner, nn.DataParallel) or hasattr(inner, "_orig_mod"):
         inner = inner.module if isinstance(inner, nn.DataParallel) else inner._orig_mod
     return cast(nn.Module, inner)
@@ -320,7 +328,9 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
             "the batch: look for batch_first=True left out of a recurrent or attention layer, or "
             "for a mean or a softmax over the first axis"
         )
-    _apart.add(model)
+    columns = few.values() if isinstance(few, dict) else [few]
+    if not all(bool((v == v[:1]).all()) for v in columns):  # equal rows say nothing of each other
+        _apart.add(model)
 
 
 def _agree(x: Any, y: Any, least: float) -> bool:

@@ -92,11 +92,6 @@ class McDropout:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise InputError(
-                f"model must be a torch.nn.Module, got {type(self.model).__name__}: pass the "
-                "trained network itself"
-            )
         checks.n_draws(self.draws)
         seeding.check_number(self.seed)
         if self.precision not in ("float32", "bfloat16"):

@@ -29,6 +29,7 @@ from torch.func import functional_call
 
 from foresee import seeding
 from foresee.errors import InputError
+from foresee.iterations import norms
 from foresee.posteriors.batching import (
     BATCH,
     Outputs,
@@ -230,7 +231,8 @@ def _sample(
         batches = _batches(len(x), int(batch), order)
         chain.train()
         for k, (step, temperature, keep) in enumerate(moves, 1):
-            out = at_least_float32(forward(chain, x[rows := next(batches)]))
+            with norms():
+                out = at_least_float32(forward(chain, x[rows := next(batches)]))
             log_probs = out.log_softmax(-1) if outputs == "logits" else out.clamp_min(1e-30).log()
             loss = nn.functional.nll_loss(log_probs, y[rows])
             grads = torch.autograd.grad(loss, params, materialize_grads=True)

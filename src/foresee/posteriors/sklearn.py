@@ -443,7 +443,8 @@ def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
     for model in models:
         name = type(model).__name__
         if not hasattr(model, "predict_proba"):
-            raise InputError(f"{name} has no predict_proba: wrap it in CalibratedClassifierCV")
+            wrapper = "ensemble" if hasattr(model, "forward") else "CalibratedClassifierCV"
+            raise InputError(f"{name} has no predict_proba: wrap it in {wrapper}")
         if not hasattr(model, "classes_"):
             raise InputError(f"{name} has no classes_: call fit first")
         single = all(np.ndim(c) == 0 for c in model.classes_)
