@@ -201,6 +201,8 @@ def test_images_of_bytes_train_like_the_floats_they_stand_for():
     )
     for one, other in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=r"floats from 0 to 1, but .*networks\.Standardise"):
+        fit(ours.model, pixels / 255, labels.astype(int), SHORT, rng())
     with pytest.raises(InputError, match=r"got torch.uint8 .*networks.Standardise"):
         fit(mlp(32, 2, (8,)), pixels, labels.astype(int), SHORT, rng())
 

@@ -208,6 +208,19 @@ def test_bytes_are_read_where_a_network_can():
     assert mc_dropout(model, 5).predict(images).shape == (9, 5, 3)
 
 
+def test_pixels_from_0_to_1_are_refused_where_bytes_are_expected():
+    model = nn.Sequential(Standardise([0.5], [0.3]), *mlp(4, 3))
+    images = torch.randint(256, (40, 1, 2, 2), dtype=torch.uint8)
+    posterior = mc_dropout(model, 5)
+    assert torch.equal(posterior.predict(images.float()), posterior.predict(images))
+    few = images[:15] / 255
+    assert posterior.predict(few).shape == (15, 5, 3)  # dark, for all that is known
+    for inputs in (images / 255, DataLoader(images / 255, 20)):
+        with pytest.raises(InputError, match=r"floats from 0 to 1, but .*Standardise.*pass the b"):
+            posterior.predict(inputs)
+    assert posterior.predict((images > 127).float()).shape == (40, 5, 3)
+
+
 @pytest.mark.parametrize("make", [torch.Tensor.clone, torch.Tensor.numpy])
 def test_the_callers_inputs_are_never_written_to(make):
     model = nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(inplace=True), nn.Linear(4, 3))

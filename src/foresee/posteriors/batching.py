@@ -30,6 +30,7 @@ from torch.utils.data import (
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.networks import check_pixels
 from foresee.training import stacked, unlabelled
 
 # What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing.
@@ -70,8 +71,10 @@ def map_batches(
 
     def run(x: Batch) -> Tensor:
         with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
-            for each_model in models:
-                _refuse_unsteady(each_model, x)
+            for model in models:
+                if size(x) >= _LOOKS and isinstance(x, Tensor):  # a few may well be dark
+                    check_pixels(model, x)
+                _refuse_unsteady(model, x)
             return function(x)
 
     if isinstance(inputs, DataLoader):
