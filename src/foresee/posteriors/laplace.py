@@ -24,8 +24,7 @@ from foresee.posteriors.batching import (
     penultimate,
     probabilities,
 )
-from foresee.posteriors.sgmcmc import Samples
-from foresee.training import class_numbers, stacked
+from foresee.posteriors.sgmcmc import Samples, labelled
 from foresee.types import Array, Inputs, Posterior
 
 
@@ -64,8 +63,7 @@ def laplace(
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
     trained, network = (copy.deepcopy(bare(model)).eval() for _ in range(2))
-    x = map_batches(stacked, inputs, trained)
-    y = class_numbers(labels, x)
+    x, y = labelled(trained, inputs, labels, "logits")
     if subset == "last_layer":
         name, layer = _output_layer(trained, x[:BATCH])
         options: dict[str, Any] = {"hessian_structure": "kron", "last_layer_name": name}

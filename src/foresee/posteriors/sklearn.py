@@ -27,6 +27,7 @@ from foresee.types import Inputs
 
 _ENTRIES = 1 << 20  # logits that are computed at once
 _MOST = 8  # GiB that the draws of a logistic regression may take
+_LAZY = (Dataset, DataLoader, arrays.Rows)  # what is read in batches
 _APART = ("liblinear", "newton-cholesky")  # solvers that set each class against the rest
 
 
@@ -372,7 +373,7 @@ def map_rows(
 ) -> NDArray[np.float32]:
     """Apply a function of rows to all inputs, in batches where they come as a Dataset."""
     inputs = _own_kind(inputs)
-    if not isinstance(inputs, Dataset | DataLoader | arrays.Rows):
+    if not isinstance(inputs, _LAZY):
         return function(inputs)
     return np.concatenate([function(x) for x in batches(inputs)])
 
@@ -386,8 +387,7 @@ def _own_kind(inputs: Inputs) -> Inputs:
 def _held(inputs: Inputs) -> Inputs:
     """What a model can be fitted to: a Dataset or a DataLoader is read into one array."""
     inputs = _own_kind(inputs)
-    lazy = isinstance(inputs, Dataset | DataLoader | arrays.Rows)
-    return map_rows(arrays.numpy, inputs) if lazy else inputs
+    return map_rows(arrays.numpy, inputs) if isinstance(inputs, _LAZY) else inputs
 
 
 def _dense(x: Any) -> NDArray[np.float32]:
