@@ -21,7 +21,7 @@ def test_seeds_for_torch_are_those_that_any_of_its_generators_takes():
 @pytest.mark.parametrize("seed", [None, -1, 1.0, True, "0", np.random.default_rng(0)])
 def test_what_is_no_seed(seed):
     with pytest.raises(InputError, match="seed must be a whole number, at least 0, got"):
-        seeding.check_number(seed)
+        seeding.generator(seed, "split")
     assert seeding.check_number(np.uint64(2**63)) is None
 
 

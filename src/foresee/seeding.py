@@ -16,6 +16,7 @@ def generator(seed: int, *context: int | str) -> np.random.Generator:
     >>> bool(generator(0, 3, "split").random() == generator(0, 3, "masks").random())
     False
     """
+    check_number(seed)
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in context]
     return np.random.default_rng([seed, *words])
 

@@ -591,8 +591,11 @@ def test_errors_of_ensembles():
             ridge([RidgeClassifier().fit(x, y)] * 2, 3)
     with pytest.raises(InputError, match="Linear has no predict_proba: wrap it in ensemble"):
         members([torch.nn.Linear(4, 3)] * 2, 3)
-    with pytest.raises(InputError, match="expected integers from 0 to 1"):
+    with pytest.raises(InputError, match="the classes 0, 1, 2, expected integers from 0 to 1"):
         members([fitted, fitted], 2)
+    for classes, message in ((3.0, "a whole number, got 3.0"), (0, "at least 1, got 0")):
+        with pytest.raises(InputError, match=f"classes must be {message}"):
+            members([fitted, fitted], classes)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):
         members([GaussianNB().fit(x, np.array(list("abc"))[y])] * 2, 3)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):

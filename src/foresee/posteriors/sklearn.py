@@ -440,6 +440,8 @@ def class_probs(
 
 def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
     """The class of each column, in sorted order."""
+    if classes is not None:
+        checks.count("classes", classes, 1 << 40, of="any set")
     for model in models:
         name = type(model).__name__
         if not hasattr(model, "predict_proba"):
@@ -451,7 +453,7 @@ def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
         if not single or (classes and any(c not in range(classes) for c in model.classes_)):
             expected = f"integers from 0 to {classes - 1}" if classes else "one label for each row"
             raise InputError(
-                f"{name} knows the classes {list(model.classes_)}, expected {expected}: encode "
-                "labels so, or raise classes"
+                f"{name} knows the classes {', '.join(map(str, model.classes_))}, expected "
+                f"{expected}: encode labels so, or raise classes"
             )
     return np.arange(classes) if classes else np.unique([c for m in models for c in m.classes_])
