@@ -78,6 +78,18 @@ def test_a_network_that_is_random_in_eval_mode_is_refused(wrapper):
             getattr(WRAPPERS[wrapper](Noisy(*network())), method)(rows())
 
 
+def test_one_row_is_looked_at_more_often_than_many():
+    class Late(nn.Sequential):
+        calls = 0
+
+        def forward(self, x):
+            Late.calls += 1
+            return super().forward(x) + (Late.calls > 3)
+
+    with pytest.raises(InputError, match="random in eval mode"):
+        point(Late(*network())).point(rows(1))
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("n", [1, 20])
 def test_batch_norm_without_statistics_is_refused(wrapper, n):
@@ -128,6 +140,7 @@ class Rounding(nn.Sequential):
 
 def test_half_precision_may_round_by_the_size_of_the_batch():
     point(Rounding(*network()).bfloat16()).point(rows())
+    mc_dropout(Rounding(*network()), precision="bfloat16").point(rows())
     with pytest.raises(InputError, match="depends on the rows beside it"):
         point(Rounding(*network())).point(rows())
 
@@ -337,7 +350,7 @@ def test_a_forward_that_takes_anything_gets_every_column():
 
     columns = tokens()
     torch.testing.assert_close(
-        point(Wrapper()).point(columns | {"label": torch.ones(12)}),
+        point(Wrapper()).point(columns | {"label": torch.ones(12), "label_ids": torch.ones(12)}),
         point(Text(ANSWERS["tensor"])).point(columns),
     )
 
@@ -398,6 +411,10 @@ def test_a_mask_beside_the_tokens_is_not_left_out(more):
     for inputs in (data, list(data), DataLoader(data, 5)):
         with pytest.raises(InputError, match=r"parts beyond.*\[5\].*'attention_mask'.*dicts"):
             point(Typed()).point(inputs)
+    network_of_two = mlp(5, 3)
+    network_of_two.forward = lambda ids, attention_mask: ids
+    with pytest.raises(InputError, match="parts beyond"):
+        point(network_of_two).point(data)
     network_of_one = mlp(5, 3)
     network_of_one.forward = lambda x, verbose=False: nn.Sequential.forward(network_of_one, x)
     assert point(network_of_one).point(TensorDataset(mask.float(), torch.eye(12))).shape == (12, 3)
