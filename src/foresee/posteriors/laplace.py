@@ -24,6 +24,7 @@ from foresee.posteriors.batching import (
     penultimate,
     probabilities,
 )
+from foresee.posteriors.point import Point
 from foresee.posteriors.sgmcmc import Samples, labelled
 from foresee.types import Array, Inputs, Posterior
 
@@ -121,18 +122,13 @@ class LastLayer:
         weight, bias = self.redraw(draws)
         return replace(self, weight=weight, bias=bias)
 
-    def point(self, inputs: Inputs) -> Tensor:
+    def point(self, inputs: Inputs) -> Array:
         """Probabilities of the trained network [n c]."""
-        outputs = map_batches(
-            lambda x: forward(self.model, x), inputs, self.model, batch=self.batch
-        )
-        return probabilities(outputs, "logits")
+        return Point(self.model, batch=self.batch).point(inputs)
 
-    def embed(self, inputs: Inputs) -> Tensor:
+    def embed(self, inputs: Inputs) -> Array:
         """What enters the last linear layer [n d]."""
-        return map_batches(
-            lambda x: penultimate(self.model, x), inputs, self.model, batch=self.batch
-        )
+        return Point(self.model, batch=self.batch).embed(inputs)
 
 
 def _library() -> Any:

@@ -380,8 +380,8 @@ def map_rows(
 
 def _own_kind(inputs: Inputs) -> Inputs:
     """Rows in the container that they came in; those of a Dataset stay to be read in batches."""
-    lazy = not isinstance(inputs, arrays.Rows) or isinstance(inputs.data, Dataset)
-    return inputs if lazy else inputs[:]
+    whole = isinstance(inputs, arrays.Rows) and not isinstance(inputs.data, Dataset)
+    return inputs[:] if whole else inputs
 
 
 def _held(inputs: Inputs) -> Inputs:
