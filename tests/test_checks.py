@@ -255,6 +255,7 @@ def nan_for_certain(pool, val):
         (nan_for_certain, "finite on exact zeros and ones: score nan_for_certain must be finite"),
         (lambda pool, val: mell(pool, val) + 0j, "a finite real number: score .* got complex128"),
         (lambda pool, val: mell(pool, val) * np.nan, "a finite real number: .* must be finite"),
+        (lambda pool, val: (mell(pool, val), val.sort(1))[0], "pool and val are left as they were"),
         (lambda pool, val: mell(pool, val).tolist(), "NumPy arrays give a NumPy array"),
     ],
 )

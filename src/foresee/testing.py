@@ -83,7 +83,10 @@ def _check_score_on(
         _obeys(law, checks.scores, _name(score), found, len(pool))
         return found
 
+    before = pool.copy(), val.copy()
     base = scored(pool, val)
+    unmoved = np.array_equal(pool, before[0]) and np.array_equal(val, before[1])
+    _require(unmoved, "pool and val are left as they were")
     n, t, c = pool.shape
     _require(isinstance(base, np.ndarray), "NumPy arrays give a NumPy array")
     _require(not nonnegative or base.min() >= 0, f"non-negative: {base.min()}")
@@ -185,8 +188,13 @@ def check_sampler(
         _require(probs.ndim == 3, f"predict gives [n t c]: shape {probs.shape}")
         return probs
 
+    n, readable = len(inputs), isinstance(inputs, np.ndarray | torch.Tensor)
+    if n < 5:
+        raise InputError(f"inputs must be at least 5 different rows, got {n}: pass more")
+    given = arrays.numpy(inputs).copy() if readable else None
     probs = predict(inputs)
-    n = len(inputs)
+    if given is not None:
+        _require(np.array_equal(arrays.numpy(inputs), given), "inputs are left as they were")
     _require(len(probs) == n, f"predict gives [n t c]: shape {probs.shape} for {n} inputs")
     _require(probs.shape[1] >= 2, "at least two draws")
     _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
@@ -211,13 +219,18 @@ def check_sampler(
 
     point = arrays.numpy(posterior.point(inputs))
     _require(point.shape == (n, probs.shape[2]), f"point gives [n c]: shape {point.shape}")
-    _require(np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
+    _require(point.min() >= 0 and np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
+    part = arrays.numpy(posterior.point(inputs[few]))
+    same_draws("point looks at each row alone", part, point[few])
     try:
-        embedding = posterior.embed(inputs)
+        embedding = arrays.numpy(posterior.embed(inputs))
     except ValueError:  # not every model has one, but it must say so clearly
         pass
     else:
         _require(embedding.ndim == 2 and len(embedding) == n, "embed gives [n d]")
+        scale = max(1.0, float(np.abs(embedding).max()))
+        part = arrays.numpy(posterior.embed(inputs[few]))
+        same_draws("embed looks at each row alone", part / scale, embedding[few] / scale)
     if model is not None:
         _require(_state(model) == before, "the wrapped model is left as it was")
 
