@@ -188,13 +188,13 @@ def check_sampler(
         _require(probs.ndim == 3, f"predict gives [n t c]: shape {probs.shape}")
         return probs
 
-    n, readable = len(inputs), isinstance(inputs, np.ndarray | torch.Tensor)
+    n = len(inputs)
     if n < 5:
         raise InputError(f"inputs must be at least 5 different rows, got {n}: pass more")
-    given = arrays.numpy(inputs).copy() if readable else None
+    seen: Any = inputs if isinstance(inputs, np.ndarray | torch.Tensor) else []
+    given = arrays.numpy(seen).copy()
     probs = predict(inputs)
-    if given is not None:
-        _require(np.array_equal(arrays.numpy(inputs), given), "inputs are left as they were")
+    _require(np.array_equal(arrays.numpy(seen), given), "inputs are left as they were")
     _require(len(probs) == n, f"predict gives [n t c]: shape {probs.shape} for {n} inputs")
     _require(probs.shape[1] >= 2, "at least two draws")
     _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
@@ -212,7 +212,8 @@ def check_sampler(
     same_draws("another order gives the same draws", predict(inputs[order]), probs[order])
     twice = predict(inputs[np.array([0, 0])])
     same_draws("equal inputs get equal draws", twice[0], twice[1])
-    _require(_covariance(twice[0]) > 1e-15, "labels of equal inputs are correlated: draws disagree")
+    covariance = twice[0].astype(np.float64).var(0).sum()  # of two labels, over equal classes
+    _require(covariance > 1e-15, "labels of equal inputs are correlated: draws disagree")
     few = order[:2]
     fresh = arrays.numpy(build().predict(inputs[few]))
     same_draws("the same seed gives the same draws, whatever is asked first", fresh, probs[few])
@@ -233,11 +234,6 @@ def check_sampler(
         same_draws("embed looks at each row alone", part / scale, embedding[few] / scale)
     if model is not None:
         _require(_state(model) == before, "the wrapped model is left as it was")
-
-
-def _covariance(draws: NDArray[Any]) -> float:
-    """Of two labels with the same draws [t c], summed over equal classes."""
-    return float(draws.astype(np.float64).var(0).sum())
 
 
 def _state(model: torch.nn.Module) -> list[Any]:

@@ -268,9 +268,10 @@ def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Te
     x = stacked(unlabelled(arrays.rows("inputs", inputs)[:]))
     floats = x.is_floating_point() or (takes_bytes and x.dtype is torch.uint8)
     if x.ndim < 2 or not floats:
+        remedy = "scale images of bytes by 1 / 255, or begin the model with networks.Standardise"
         raise InputError(
-            f"inputs must be rows of floats [l ...], got {x.dtype} {list(x.shape)}: scale images "
-            "of bytes by 1 / 255, or begin the model with networks.Standardise"
+            f"inputs must be rows of floats [l ...], got {x.dtype} {list(x.shape)}: "
+            f"{'reshape them to [l 1]' if floats else remedy}"
         )
     y = class_numbers(labels, x)
     if x.is_floating_point() and not bool(x.isfinite().all()):

@@ -184,12 +184,10 @@ def built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
     needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in _POSITIONAL]
     if "seed" not in takes and (len(needs) > 1 or (needs and isinstance(build, type))):
         raise InputError(f"build needs {', '.join(needs)}: {remedy}")
-    by_name = {"seed": seed} if "seed" in takes else {}
-    by_place = [seed] if needs and not by_name else []
     made: Any = build
     if not isinstance(build, nn.Module):
         with seeded(torch.device("cpu"), seed):
-            made = build(*by_place, **by_name)
+            made = build(seed=seed) if "seed" in takes else build(*(seed for _ in needs))
     if made is build or not isinstance(made, nn.Module):
         raise InputError(f"build must make fresh networks, got a {type(made).__name__}: {remedy}")
     return made
