@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from sklearn.naive_bayes import GaussianNB
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from foresee import InputError, arrays, mell
 from foresee.networks import Standardise, mlp
-from foresee.posteriors import ensemble, mc_dropout, point, sgld
+from foresee.posteriors import ensemble, mc_dropout, members, point, sgld
 from foresee.posteriors.batching import penultimate, probabilities
 from foresee.posteriors.laplace import LastLayer, _output_layer
 from foresee.recipe import Recipe
@@ -213,6 +214,31 @@ def test_inputs_that_cannot_be_read(inputs, message):
     for method in (mc_dropout(model, 5).predict, ensemble([model, network()]).predict):
         with pytest.raises(InputError, match=message):
             method(inputs)
+
+
+class Augmented(Dataset):
+    """Rows as they are made for training, whole or beside others."""
+
+    def __init__(self, kind, noise):
+        self.kind, self.noise = kind, noise
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        x = torch.full((4,), torch.nan if i == 0 and not self.noise else 1.0 * i)
+        return self.kind(x + self.noise * torch.rand(4))
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda x: x, lambda x: (x.numpy(), 1), lambda x: {"name": "row", "input": x}]
+)
+def test_random_transforms_are_for_training(kind):
+    for posterior in (point(network()[0]), members([GaussianNB().fit(np.eye(4), [0, 1] * 2)] * 2)):
+        with pytest.raises(InputError, match=r"first row is another at every read.* transforms"):
+            posterior.point(Augmented(kind, 1.0))
+    with pytest.raises(InputError, match="NaN"):  # of the rows themselves
+        point(network()[0]).point(Augmented(kind, 0.0))
 
 
 def test_bytes_are_read_where_a_network_can():

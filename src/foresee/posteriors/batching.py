@@ -374,12 +374,28 @@ def _rows(inputs: Any) -> tuple[Any, int]:
 def _part(rows: Any, start: int, batch: int, models: tuple[nn.Module, ...]) -> Any:
     part = rows[start : start + batch]
     if isinstance(part, Dataset):
-        part = [part[i] for i in range(len(part))]  # type: ignore[arg-type]
+        data, part = part, [part[i] for i in range(len(part))]  # type: ignore[arg-type]
+        if start == 0 and not _alike(data[0], part[0]):
+            raise InputError(
+                "inputs is a Dataset whose first row is another at every read, and so would its "
+                "draws be: leave out random transforms, which are for training"
+            )
     if isinstance(part, list) and part:
         _refuse_parts(part[0], models)
     part = unlabelled(part)
     dense = isinstance(part, list) and isinstance(part[0], np.ndarray | Tensor)
     return stacked(part) if dense else part
+
+
+def _alike(row: Any, other: Any) -> bool:
+    """Whether what a network reads of two rows is the same, as far as that can be told."""
+    if isinstance(row, Mapping):
+        return all(_alike(row[key], other[key]) for key in row)
+    if isinstance(row, tuple | list) and row:
+        return _alike(row[0], other[0])
+    if not isinstance(row, np.ndarray | Tensor) or arrays.numpy(row).dtype.kind not in "biuf":
+        return True
+    return np.array_equal(arrays.numpy(row), arrays.numpy(other), equal_nan=True)
 
 
 def _refuse_parts(row: Any, models: tuple[nn.Module, ...], *, batched: bool = False) -> None:
