@@ -255,10 +255,33 @@ def nan_for_certain(pool, val):
         (nan_for_certain, "finite on exact zeros and ones: score nan_for_certain must be finite"),
         (lambda pool, val: mell(pool, val) + 0j, "a finite real number: score .* got complex128"),
         (lambda pool, val: mell(pool, val) * np.nan, "a finite real number: .* must be finite"),
+        (lambda pool, val: (mell(pool, val), val.sort(1))[0], "pool and val are left as they were"),
         (lambda pool, val: mell(pool, val).tolist(), "NumPy arrays give a NumPy array"),
     ],
 )
 def test_scores_that_are_no_numbers_break_a_law(score, law):
+    with pytest.raises(AssertionError, match=f"broken law: .*{law}"):
+        check_score(score)
+
+
+def remembers_its_cap(pool, val, scratch=0):
+    return mell(pool, val) + scratch
+
+
+@pytest.mark.parametrize(
+    ("score", "law"),
+    [
+        (lambda pool, val: mell(pool, val) + float(pool.max()), "depends on its own row only"),
+        (lambda pool, val: mell(pool, val) + (len(pool) == 1), "chunk sizes do not matter"),
+        (remembers_its_cap, "the cap on memory does not matter"),
+        (lambda pool, val: mell(pool, val[:4]), "the order of targets does not matter"),
+        (lambda pool, val: mell(pool, val) * pool.shape[1], "duplicated draws change nothing"),
+        (lambda pool, val: mell(pool, val) + pool[..., 0].mean(1), "names of classes do not"),
+        (lambda pool, val: mell(np.asarray(pool), np.asarray(val)), "tensors give a torch tensor"),
+        (lambda pool, val: mell(pool, val) * isinstance(pool, np.ndarray), "and arrays agree"),
+    ],
+)
+def test_scores_that_look_at_what_they_must_not_break_a_law(score, law):
     with pytest.raises(AssertionError, match=f"broken law: .*{law}"):
         check_score(score)
 

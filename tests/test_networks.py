@@ -122,6 +122,10 @@ def test_statistics_are_those_of_evenly_spaced_images():
         (lambda: networks.small_cnn(10, dropout=1.0), "dropout must be .* got 1.0"),
         (lambda: networks.mlp(10, 2, hidden=(4, 0)), r"hidden\[1\] must be at least 1, got 0"),
         (lambda: networks.mlp(0, 2), "features must be at least 1, got 0"),
+        (lambda: networks.mlp(9, 2.0), "classes must be a whole number, got 2.0"),
+        (lambda: networks.mlp(9, 2, 64), r"hidden must be a list of widths, got 64: pass \(64,\)"),
+        (lambda: networks.mlp(9, 2, (64.0,)), r"hidden\[0\] must be a whole number, got 64.0"),
+        (lambda: networks.vgg16(10, 32.0), "image_size must be a whole number, got 32.0"),
     ],
 )
 def test_impossible_sizes_are_refused(build, message):
@@ -132,6 +136,8 @@ def test_impossible_sizes_are_refused(build, message):
 def test_standardise_needs_a_positive_deviation_for_each_channel():
     with pytest.raises(InputError, match="std must be positive, one for each of the 2 channels"):
         networks.Standardise([0.1, 0.2], [0.3])
+    with pytest.raises(InputError, match=r"scaled to 0…1, got \[127.5\]: divide it and std"):
+        networks.Standardise([127.5], [63.0])
     with pytest.raises(InputError, match=r"got \[0.0\]"):
         networks.Standardise([0.1], [0.0])
 

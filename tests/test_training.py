@@ -201,6 +201,8 @@ def test_images_of_bytes_train_like_the_floats_they_stand_for():
     )
     for one, other in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=r"floats from 0 to 1, but .*networks\.Standardise"):
+        fit(ours.model, pixels / 255, labels.astype(int), SHORT, rng())
     with pytest.raises(InputError, match=r"got torch.uint8 .*networks.Standardise"):
         fit(mlp(32, 2, (8,)), pixels, labels.astype(int), SHORT, rng())
 
@@ -686,6 +688,7 @@ def test_divergence_ends_a_training_early_and_that_of_the_last_step_is_seen(few)
         ({"labels": [0.0] * 11}, "whole numbers from 0, got float64: number the classes"),
         ({"labels": ["cat"] * 11}, "whole numbers from 0, got <U3: number the classes"),
         ({"labels": torch.ones(11, dtype=torch.bool)}, "whole numbers from 0, got torch.bool"),
+        ({"inputs": np.zeros(11)}, r"rows of floats .* got torch.float64 \[11\]: reshape them"),
         ({"labels": [0] * 10}, r"shape \[l\] = \[11\].* got \[10\]"),
         ({"inputs": np.zeros((11, 6), np.uint8)}, "floats .* got torch.uint8.*1 / 255"),
         ({"inputs": [[0.0] * 6] * 10 + [[0.0]]}, "inputs must be of one shape.*pad"),
@@ -723,6 +726,8 @@ def test_what_cannot_be_trained_is_refused(few, change, message):
         ("batch", 1.5),
         ("decay_every", True),
         ("learning_rate", 0),
+        ("learning_rate", "0.1"),
+        ("momentum", None),
         ("learning_rate", float("nan")),
         ("decay", -1),
         ("weight_decay", -1e-4),

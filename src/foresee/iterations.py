@@ -81,7 +81,7 @@ def _passes(
             enabled=recipe.precision == "bfloat16",
             cache_enabled=False,  # a recording would keep the weights of its first batch
         )
-        with coarse, norms("cannot train on one point: label more, raise batch, or use GroupNorm"):
+        with coarse, norms():
             outputs = forward(inputs)
         loss = cross_entropy(outputs.to(like.dtype), labels)
         loss.backward()
@@ -91,7 +91,9 @@ def _passes(
 
 
 @contextmanager
-def norms(remedy: str) -> Iterator[None]:
+def norms(
+    remedy: str = "cannot train on one point: label more, raise batch, or use GroupNorm",
+) -> Iterator[None]:
     """Say of a BatchNorm that met a single point what to do about it."""
     try:
         yield

@@ -183,6 +183,8 @@ def mlp(
       (4): Linear(in_features=32, out_features=10, bias=True)
     )
     """
+    if not np.iterable(hidden):
+        raise InputError(f"hidden must be a list of widths, got {hidden!r}: pass ({hidden},)")
     widths = {f"hidden[{i}]": width for i, width in enumerate(hidden)}
     _check(classes, dropout, features=features, **widths)
     with torch.device("meta"):
@@ -215,6 +217,10 @@ class Standardise(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
+        if not all(0 <= m <= 1 for m in mean):
+            raise InputError(
+                f"mean must be of pixels scaled to 0…1, got {list(mean)}: divide it and std by 255"
+            )
         if len(mean) != len(std) or not all(s > 0 for s in std):
             raise InputError(
                 f"std must be positive, one for each of the {len(mean)} channels, got {list(std)}"
@@ -225,6 +231,18 @@ class Standardise(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Map bytes [n channels height width] to floats of the buffers' precision."""
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
+
+
+def check_pixels(model: nn.Module, x: Tensor) -> None:
+    """Refuse pixels from 0 to 1 where the first layer is a `Standardise`, which would dim them."""
+    first = next((m for m in model.modules() if not list(m.children())), model)
+    if not (isinstance(first, Standardise) and x.is_floating_point()):
+        return
+    if bool(((x >= 0) & (x <= 1)).all()) and bool((x != x.round()).any()):
+        raise InputError(
+            "inputs are floats from 0 to 1, but the model begins with networks.Standardise, which "
+            "reads pixels from 0 to 255: pass the bytes, or leave that layer out"
+        )
 
 
 def statistics(pixels: Any, sample: int = 10_000) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -248,6 +266,9 @@ def _check_halves(image_size: int, network: str) -> None:
 
 
 def _check(classes: int, dropout: float, **sizes: int) -> None:
+    for name, size in {"classes": classes, **sizes}.items():
+        if not isinstance(size, int | np.integer):
+            raise InputError(f"{name} must be a whole number, got {size!r}")
     if classes < 2:
         raise InputError(f"classes must be at least 2, got {classes}: a binary task has two")
     if not 0 <= dropout < 1:

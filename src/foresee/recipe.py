@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Literal
 
 from foresee.errors import InputError
@@ -44,6 +44,9 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
+        for name in ("learning_rate", "decay", "weight_decay", "momentum"):
+            if not isinstance(getattr(self, name), Real):
+                raise InputError(f"{name} must be a number, got {getattr(self, name)!r}")
         for name in ("learning_rate", "decay"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be positive, got {getattr(self, name)}")

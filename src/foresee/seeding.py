@@ -16,6 +16,7 @@ def generator(seed: int, *context: int | str) -> np.random.Generator:
     >>> bool(generator(0, 3, "split").random() == generator(0, 3, "masks").random())
     False
     """
+    check_number(seed)
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in context]
     return np.random.default_rng([seed, *words])
 
@@ -26,6 +27,12 @@ def check(rng: np.random.Generator) -> None:
         raise InputError(
             f"rng must be a numpy.random.Generator, got {rng!r}: pass numpy.random.default_rng(0)"
         )
+
+
+def check_number(seed: int) -> None:
+    """Check that a seed came, and one that any generator takes: None would be another each time."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}: 0 is usual")
 
 
 def number(rng: np.random.Generator) -> int:

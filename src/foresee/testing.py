@@ -83,7 +83,10 @@ def _check_score_on(
         _obeys(law, checks.scores, _name(score), found, len(pool))
         return found
 
+    before = pool.copy(), val.copy()
     base = scored(pool, val)
+    unmoved = np.array_equal(pool, before[0]) and np.array_equal(val, before[1])
+    _require(unmoved, "pool and val are left as they were")
     n, t, c = pool.shape
     _require(isinstance(base, np.ndarray), "NumPy arrays give a NumPy array")
     _require(not nonnegative or base.min() >= 0, f"non-negative: {base.min()}")
@@ -185,8 +188,13 @@ def check_sampler(
         _require(probs.ndim == 3, f"predict gives [n t c]: shape {probs.shape}")
         return probs
 
-    probs = predict(inputs)
     n = len(inputs)
+    if n < 5:
+        raise InputError(f"inputs must be at least 5 different rows, got {n}: pass more")
+    seen: Any = inputs if isinstance(inputs, np.ndarray | torch.Tensor) else []
+    given = arrays.numpy(seen).copy()
+    probs = predict(inputs)
+    _require(np.array_equal(arrays.numpy(seen), given), "inputs are left as they were")
     _require(len(probs) == n, f"predict gives [n t c]: shape {probs.shape} for {n} inputs")
     _require(probs.shape[1] >= 2, "at least two draws")
     _require(probs.min() >= 0 and np.abs(probs.sum(2) - 1).max() < 1e-4, "rows sum to one")
@@ -204,27 +212,28 @@ def check_sampler(
     same_draws("another order gives the same draws", predict(inputs[order]), probs[order])
     twice = predict(inputs[np.array([0, 0])])
     same_draws("equal inputs get equal draws", twice[0], twice[1])
-    _require(_covariance(twice[0]) > 1e-15, "labels of equal inputs are correlated: draws disagree")
+    covariance = twice[0].astype(np.float64).var(0).sum()  # of two labels, over equal classes
+    _require(covariance > 1e-15, "labels of equal inputs are correlated: draws disagree")
     few = order[:2]
     fresh = arrays.numpy(build().predict(inputs[few]))
     same_draws("the same seed gives the same draws, whatever is asked first", fresh, probs[few])
 
     point = arrays.numpy(posterior.point(inputs))
     _require(point.shape == (n, probs.shape[2]), f"point gives [n c]: shape {point.shape}")
-    _require(np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
+    _require(point.min() >= 0 and np.abs(point.sum(1) - 1).max() < 1e-4, "rows of point sum to one")
+    part = arrays.numpy(posterior.point(inputs[few]))
+    same_draws("point looks at each row alone", part, point[few])
     try:
-        embedding = posterior.embed(inputs)
+        embedding = arrays.numpy(posterior.embed(inputs))
     except ValueError:  # not every model has one, but it must say so clearly
         pass
     else:
         _require(embedding.ndim == 2 and len(embedding) == n, "embed gives [n d]")
+        scale = max(1.0, float(np.abs(embedding).max()))
+        part = arrays.numpy(posterior.embed(inputs[few]))
+        same_draws("embed looks at each row alone", part / scale, embedding[few] / scale)
     if model is not None:
         _require(_state(model) == before, "the wrapped model is left as it was")
-
-
-def _covariance(draws: NDArray[Any]) -> float:
-    """Of two labels with the same draws [t c], summed over equal classes."""
-    return float(draws.astype(np.float64).var(0).sum())
 
 
 def _state(model: torch.nn.Module) -> list[Any]:

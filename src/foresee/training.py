@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from foresee import arrays, seeding
 from foresee.errors import InputError
 from foresee.iterations import batches_of, norms, recorded, stepped
-from foresee.networks import Standardise
+from foresee.networks import Standardise, check_pixels
 from foresee.recipe import Recipe
 from foresee.types import Inputs
 
@@ -202,6 +202,7 @@ def _train(request: Request) -> Generator[None, None, Training]:
         raise InputError("model has no weights that require a gradient: unfreeze some")
     takes_bytes = any(isinstance(m, Standardise) for m in model.modules())
     x, y = (part.to(like.device) for part in _checked(request.inputs, request.labels, takes_bytes))
+    check_pixels(model, x)
     batches = batches_of(len(y), recipe.batch, rng, like.device)
     model.zero_grad()  # an optimiser moves whatever has a gradient, frozen weights too
     seed = int(rng.integers(2**63))
@@ -267,9 +268,10 @@ def _checked(inputs: Inputs, labels: Any, takes_bytes: bool) -> tuple[Tensor, Te
     x = stacked(unlabelled(arrays.rows("inputs", inputs)[:]))
     floats = x.is_floating_point() or (takes_bytes and x.dtype is torch.uint8)
     if x.ndim < 2 or not floats:
+        remedy = "scale images of bytes by 1 / 255, or begin the model with networks.Standardise"
         raise InputError(
-            f"inputs must be rows of floats [l ...], got {x.dtype} {list(x.shape)}: scale images "
-            "of bytes by 1 / 255, or begin the model with networks.Standardise"
+            f"inputs must be rows of floats [l ...], got {x.dtype} {list(x.shape)}: "
+            f"{'reshape them to [l 1]' if floats else remedy}"
         )
     y = class_numbers(labels, x)
     if x.is_floating_point() and not bool(x.isfinite().all()):

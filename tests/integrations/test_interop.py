@@ -490,6 +490,13 @@ def test_posteriors_of_models():
         posterior_of([GaussianNB(), forest()])
 
 
+@pytest.mark.parametrize("bridge", [interop.to_skactiveml, interop.to_modal, interop.to_small_text])
+def test_a_score_is_no_strategy(bridge):
+    for given in (mell, TopK, "mell", None):
+        with pytest.raises(InputError, match=r"strategy must be a function .* as TopK\(mell\)"):
+            bridge(given)
+
+
 def test_what_stands_beside_a_model_is_not_taken_for_it():
     inner = forest().fit(X[:KNOWN], LABELS[:KNOWN])
     for kind in (CalibratedClassifierCV(FrozenEstimator(inner)), AdaBoostClassifier(inner)):

@@ -134,6 +134,8 @@ class TestWithTheLibrary:
         ("options", "message"),
         [
             ({"draws": 1}, "draws must be a whole number, at least 2, got 1"),
+            ({"seed": None}, "seed must be a whole number, at least 0, got None"),
+            ({"labels": np.full(50, 10)}, "labels go up to 10, but model has outputs"),
             ({"subset": "all"}, 'subset must be "last_layer" or "subnetwork"'),
             ({"subset": "subnetwork", "subnetwork_size": 10**6}, "subnetwork_size must be"),
         ],
@@ -141,4 +143,4 @@ class TestWithTheLibrary:
     def test_bad_input(self, options, message):
         model, x, y = trained()
         with pytest.raises(InputError, match=message):
-            laplace(model, x[:50], y[:50], **options)
+            laplace(model, x[:50], **{"labels": y[:50], **options})

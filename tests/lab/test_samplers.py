@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import uncertainty
 from foresee import seeding, training
+from foresee.errors import InputError
 from foresee.lab import samplers
 from foresee.lab.samplers import CyclicalNetwork, DropoutNetwork
 from foresee.networks import mlp, small_cnn
@@ -72,9 +73,73 @@ class Settled(LinearPosterior):
         return self.settled.predict(inputs)
 
 
+class Clipping(LinearPosterior):
+    """Writes to what it reads, the same every time."""
+
+    def predict(self, inputs):
+        return super().predict(np.clip(inputs, -1, 1, out=inputs))
+
+
+class Centred(LinearPosterior):
+    def point(self, inputs):
+        return super().point(inputs - inputs.mean(0))
+
+
+class Negative(LinearPosterior):
+    def point(self, inputs):
+        return super().point(inputs) + np.array([-1, 1, 0])
+
+
+class Whitened(LinearPosterior):
+    def embed(self, inputs):
+        return super().embed(inputs / inputs.std(0))
+
+
+class Sorting(LinearPosterior):
+    """Puts rows into an order in which ours are already."""
+
+    def predict(self, inputs):
+        return super().predict(inputs[inputs[:, 0].argsort()])
+
+
+class Short(LinearPosterior):
+    def predict(self, inputs):
+        return super().predict(inputs)[:-1]
+
+
+class Unnormalised(LinearPosterior):
+    def predict(self, inputs):
+        return super().predict(inputs) * 0.9
+
+
+class Flat(LinearPosterior):
+    def point(self, inputs):
+        return super().point(inputs)[:, 0]
+
+
+class Deep(LinearPosterior):
+    def embed(self, inputs):
+        return super().embed(inputs)[..., None]
+
+
+class Unembedded(LinearPosterior):
+    def embed(self, inputs):
+        return super().embed(inputs * np.nan)
+
+
 @pytest.mark.parametrize(
     ("posterior", "law"),
     [
+        (Sorting, "another order gives the same draws"),
+        (Short, r"predict gives \[n t c\]: shape \(39, 8, 3\) for 40 inputs"),
+        (Unnormalised, "rows sum to one"),
+        (Flat, r"point gives \[n c\]"),
+        (Deep, r"embed gives \[n d\]"),
+        (Clipping, "inputs are left as they were"),
+        (Centred, "point looks at each row alone"),
+        (Negative, "rows of point sum to one"),
+        (Whitened, "embed looks at each row alone"),
+        (Unembedded, "embed looks at each row alone"),
         (Settled, "the same seed gives the same draws, whatever is asked first"),
         (FreshMasks, "two calls give the same draws"),
         (MasksByPosition, "batches of 1 give the same draws"),
@@ -84,7 +149,14 @@ class Settled(LinearPosterior):
 )
 def test_broken_samplers_are_caught(posterior, law):
     with pytest.raises(AssertionError, match=law):
-        check_sampler(lambda: posterior(VIEW.posterior.weights), VIEW.pool)
+        check_sampler(
+            lambda: posterior(VIEW.posterior.weights), VIEW.pool[VIEW.pool[:, 0].argsort()]
+        )
+
+
+def test_a_few_rows_show_no_law():
+    with pytest.raises(InputError, match="inputs must be at least 5 different rows, got 4"):
+        check_sampler(lambda: VIEW.posterior, VIEW.pool[:4])
 
 
 class Bytes(nn.Module):

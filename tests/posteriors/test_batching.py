@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from sklearn.naive_bayes import GaussianNB
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from foresee import InputError, arrays, mell
 from foresee.networks import Standardise, mlp
-from foresee.posteriors import ensemble, mc_dropout, point, sgld
+from foresee.posteriors import ensemble, mc_dropout, members, point, sgld
 from foresee.posteriors.batching import penultimate, probabilities
 from foresee.posteriors.laplace import LastLayer, _output_layer
 from foresee.recipe import Recipe
@@ -78,6 +79,18 @@ def test_a_network_that_is_random_in_eval_mode_is_refused(wrapper):
             getattr(WRAPPERS[wrapper](Noisy(*network())), method)(rows())
 
 
+def test_one_row_is_looked_at_more_often_than_many():
+    class Late(nn.Sequential):
+        calls = 0
+
+        def forward(self, x):
+            Late.calls += 1
+            return super().forward(x) + (Late.calls > 3)
+
+    with pytest.raises(InputError, match="random in eval mode"):
+        point(Late(*network())).point(rows(1))
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("n", [1, 20])
 def test_batch_norm_without_statistics_is_refused(wrapper, n):
@@ -112,6 +125,13 @@ def test_a_network_that_mixes_rows_is_refused(wrapper, make):
         WRAPPERS[wrapper](make()).point(rows())
 
 
+def test_rows_that_are_all_equal_do_not_clear_a_network_of_mixing():
+    posterior = point(Centred(*network()))
+    assert posterior.point(torch.zeros(20, 4)).shape == (20, 3)
+    with pytest.raises(InputError, match="depends on the rows beside it"):
+        posterior.point(rows())
+
+
 class Rounding(nn.Sequential):
     """Rounds by the size of the batch, as kernels in half precision do; tells it in float32."""
 
@@ -121,6 +141,7 @@ class Rounding(nn.Sequential):
 
 def test_half_precision_may_round_by_the_size_of_the_batch():
     point(Rounding(*network()).bfloat16()).point(rows())
+    mc_dropout(Rounding(*network()), precision="bfloat16").point(rows())
     with pytest.raises(InputError, match="depends on the rows beside it"):
         point(Rounding(*network())).point(rows())
 
@@ -195,10 +216,48 @@ def test_inputs_that_cannot_be_read(inputs, message):
             method(inputs)
 
 
+class Augmented(Dataset):
+    """Rows as they are made for training, whole or beside others."""
+
+    def __init__(self, kind, noise):
+        self.kind, self.noise = kind, noise
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        x = torch.full((4,), torch.nan if i == 0 and not self.noise else 1.0 * i)
+        return self.kind(x + self.noise * torch.rand(4))
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda x: x, lambda x: (x.numpy(), 1), lambda x: {"name": "row", "input": x}]
+)
+def test_random_transforms_are_for_training(kind):
+    for posterior in (point(network()[0]), members([GaussianNB().fit(np.eye(4), [0, 1] * 2)] * 2)):
+        with pytest.raises(InputError, match=r"first row is another at every read.* transforms"):
+            posterior.point(Augmented(kind, 1.0))
+    with pytest.raises(InputError, match="NaN"):  # of the rows themselves
+        point(network()[0]).point(Augmented(kind, 0.0))
+
+
 def test_bytes_are_read_where_a_network_can():
     model = nn.Sequential(Standardise([0.5], [0.3]), *mlp(4, 3))
     images = torch.randint(256, (9, 1, 2, 2), dtype=torch.uint8)
     assert mc_dropout(model, 5).predict(images).shape == (9, 5, 3)
+
+
+def test_pixels_from_0_to_1_are_refused_where_bytes_are_expected():
+    model = nn.Sequential(Standardise([0.5], [0.3]), *mlp(4, 3))
+    images = torch.randint(256, (40, 1, 2, 2), dtype=torch.uint8)
+    posterior = mc_dropout(model, 5)
+    assert torch.equal(posterior.predict(images.float()), posterior.predict(images))
+    few = images[:15] / 255
+    assert posterior.predict(few).shape == (15, 5, 3)  # dark, for all that is known
+    for inputs in (images / 255, DataLoader(images / 255, 20)):
+        with pytest.raises(InputError, match=r"floats from 0 to 1, but .*Standardise.*pass the b"):
+            posterior.predict(inputs)
+    assert posterior.predict((images > 127).float()).shape == (40, 5, 3)
 
 
 @pytest.mark.parametrize("make", [torch.Tensor.clone, torch.Tensor.numpy])
@@ -317,7 +376,7 @@ def test_a_forward_that_takes_anything_gets_every_column():
 
     columns = tokens()
     torch.testing.assert_close(
-        point(Wrapper()).point(columns | {"label": torch.ones(12)}),
+        point(Wrapper()).point(columns | {"label": torch.ones(12), "label_ids": torch.ones(12)}),
         point(Text(ANSWERS["tensor"])).point(columns),
     )
 
@@ -378,6 +437,10 @@ def test_a_mask_beside_the_tokens_is_not_left_out(more):
     for inputs in (data, list(data), DataLoader(data, 5)):
         with pytest.raises(InputError, match=r"parts beyond.*\[5\].*'attention_mask'.*dicts"):
             point(Typed()).point(inputs)
+    network_of_two = mlp(5, 3)
+    network_of_two.forward = lambda ids, attention_mask: ids
+    with pytest.raises(InputError, match="parts beyond"):
+        point(network_of_two).point(data)
     network_of_one = mlp(5, 3)
     network_of_one.forward = lambda x, verbose=False: nn.Sequential.forward(network_of_one, x)
     assert point(network_of_one).point(TensorDataset(mask.float(), torch.eye(12))).shape == (12, 3)
@@ -600,6 +663,14 @@ def test_a_last_layer_that_is_more_than_its_weights(change, message):
 class Scaled(nn.Linear):
     def forward(self, x):
         return 3 * super().forward(x)
+
+
+def test_penultimate_of_a_layer_that_is_called_by_name():
+    class Named(nn.Sequential):
+        def forward(self, x):
+            return self[0](input=x)
+
+    assert torch.equal(penultimate(Named(nn.Linear(4, 3)), rows()), rows())
 
 
 def test_penultimate_of_nothing_linear():

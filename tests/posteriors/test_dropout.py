@@ -807,6 +807,8 @@ def test_bad_arguments():
     for draws in (1, 0, True, 2.0):
         with pytest.raises(InputError, match="draws must be a whole number, at least 2"):
             mc_dropout(model, draws)
+    with pytest.raises(InputError, match="seed must be a whole number, at least 0, got -1"):
+        mc_dropout(model, seed=-1)
     with pytest.raises(InputError, match="model must be a torch"):
         mc_dropout("model")
     with pytest.raises(InputError, match="returned 3 classes, expected 4"):

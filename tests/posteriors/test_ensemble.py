@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -165,6 +166,9 @@ def test_probabilities_can_be_declared(models, x):
         (lambda ms: [], "0 member"),
         (lambda ms: [ms[0]] * 5, "same network twice"),
         (lambda ms: [*ms, member(9).to("meta")], "on cpu and meta: move them"),
+        (lambda ms: ms[0], "models must be a list of networks, got one, a Sequential.*mc_dropout"),
+        (lambda ms: nn.Linear(6, 3), "got one, a Linear"),
+        (lambda ms: [ms[0], "other"], "hold a torch.nn.Module each, got str.*take members"),
     ],
 )
 def test_what_is_no_ensemble_is_refused(models, change, message):
@@ -172,12 +176,20 @@ def test_what_is_no_ensemble_is_refused(models, change, message):
         ensemble(change(models))
 
 
+def test_members_may_come_in_a_module_list(models, x):
+    assert torch.equal(ensemble(nn.ModuleList(models)).predict(x), ensemble(models).predict(x))
+
+
 def test_outputs_of_the_wrong_form_are_refused(models, x):
     odd = [nn.Sequential(model, nn.Unflatten(1, (3, 1))) for model in models]
     with pytest.raises(InputError, match=r"\[n c\].*10 inputs, got \[10, 3, 1\]"):
         ensemble(odd).predict(x)
-    with pytest.raises(InputError, match="returned 3 classes, expected 7"):
-        ensemble(models, classes=7).predict(x)
+    for classes in (2, 7):
+        with pytest.raises(InputError, match=f"3 classes, expected {classes}: build .* correct cl"):
+            ensemble(models, classes=classes).predict(x)
+    single = [nn.Sequential(model, nn.Linear(3, 1)) for model in models]
+    with pytest.raises(InputError, match="1 classes, expected at least 2: a binary model"):
+        ensemble(single).predict(x)
     with torch.no_grad():
         models[2][-1].bias[0] = torch.nan
     with pytest.raises(InputError, match="NaN"):
@@ -202,6 +214,10 @@ class Endless(IterableDataset):
         (lambda x: DataLoader(x, 4, shuffle=True), "shuffle=False"),
         (lambda x: DataLoader(x, 4, sampler=SubsetRandomSampler(range(10))), "shuffle=False"),
         (lambda x: DataLoader(x, 4, sampler=WeightedRandomSampler([1] * 10, 10)), "shuffle=False"),
+        (
+            lambda x: DataLoader(x, 4, sampler=DistributedSampler(x, 2, 0)),
+            r"shuffle=False, and no sampler \(DistributedSampler\)",
+        ),
         (
             lambda x: DataLoader(x, batch_sampler=BatchSampler(RandomSampler(x), 4, False)),
             "shuffle",
@@ -314,6 +330,9 @@ class Sized(Plain):
 def test_what_cannot_be_built_from_a_seed_says_so(x, labels):
     for build, needs in ((Sized, "width"), (lambda a, b: Plain(), "a, b")):
         with pytest.raises(InputError, match=f"build needs {needs}: pass a function of a seed"):
+            train_ensemble(build, x, labels, 2, SHORT, rng())
+    for build, what in ((Plain(), "Plain"), (lambda seed: None, "NoneType")):
+        with pytest.raises(InputError, match=f"build must make .* networks, got a {what}: pass a"):
             train_ensemble(build, x, labels, 2, SHORT, rng())
     with pytest.raises(InputError, match=r"rng must be a numpy\.random.Generator, got 0"):
         train_ensemble(member, x, labels, 2, SHORT, 0)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
+from scipy import sparse
 from scipy.stats import multivariate_normal, norm
 
 from foresee.errors import InputError
@@ -179,5 +181,20 @@ def test_errors():
         LinearModel(np.zeros(2), np.diag([1.0, -1.0]), 1.0)
     with pytest.raises(InputError, match=r"inputs must have shape \[n 2\], got \[3, 4\]"):
         bald(model, np.zeros((3, 4)))
-    with pytest.raises(InputError, match=r"targets must have shape \[3\], got \[3, 1\]"):
+    with pytest.raises(InputError, match=r"targets must be finite, of shape \[3\], got \[3, 1\]"):
         model.condition(np.zeros((3, 2)), np.zeros((3, 1)))
+    with pytest.raises(InputError, match="targets must be finite"):
+        model.condition(np.zeros((3, 2)), [0, np.nan, 0])
+    with pytest.raises(InputError, match="inputs hold NaN"):
+        mell(model, np.zeros((3, 2)), np.full((3, 2), np.nan))
+    for mean, covariance in (([0, np.inf], eye), ([0, 0], eye * np.nan)):
+        with pytest.raises(InputError, match="mean and covariance must be finite"):
+            LinearModel(mean, covariance, 1.0)
+    with pytest.raises(InputError, match=r"rng must be a numpy\.random\.Generator, got 0"):
+        model.draws(3, 0)
+
+
+def test_inputs_may_be_tensors_or_sparse():
+    model, x = LinearModel(np.zeros(2), np.eye(2), 1.0), np.arange(6.0).reshape(3, 2)
+    for same in (torch.tensor(x, requires_grad=True), sparse.csr_matrix(x)):
+        np.testing.assert_array_equal(bald(model, same), bald(model, x))

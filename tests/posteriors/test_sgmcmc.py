@@ -445,6 +445,10 @@ def test_bad_inputs_and_models():
         short(sgld, network(), DataLoader(x, 7, shuffle=True), y)
     with pytest.raises(InputError, match="no weights that require a gradient"):
         short(sgld, network().requires_grad_(False), x, y)
+    with pytest.raises(InputError, match=r"BatchNorm.* cannot train on one point.* raise batch"):
+        short(sgld, network(), x, y, batch=1)
+    with pytest.raises(InputError, match=r"model must be a torch\.nn\.Module, got str: pass"):
+        short(sgld, "network", x, y)
     with pytest.raises(InputError, match="random in eval mode"):
         short(sgld, Restless(4, 3), x, y)
     with pytest.raises(InputError, match="must return floats"):

@@ -358,7 +358,23 @@ def test_what_is_no_array_is_left_to_the_model():
     pipeline = make_pipeline(CountVectorizer(token_pattern=r"\w"), MultinomialNB()).fit(texts, y)
     posterior = members([pipeline, pipeline], 2)
     np.testing.assert_allclose(posterior.point(texts), pipeline.predict_proba(texts), atol=1e-6)
-    np.testing.assert_array_equal(posterior.predict(np.array(texts)), posterior.predict(texts))
+    expected = posterior.predict(texts)
+    pairs = list(zip(texts, y, strict=True))
+    for same in (np.array(texts), DataLoader(texts, 2), DataLoader(pairs, 2)):
+        np.testing.assert_array_equal(posterior.predict(same), expected)
+
+
+def test_models_are_fitted_to_datasets_and_loaders_as_to_arrays():
+    x, y = blobs()
+    data = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    naive, fitted = GaussianNB(), logistic().fit(x, y)
+    for fit in (
+        lambda x: bootstrap(naive, x, y, 3, rng=np.random.default_rng(0)),
+        lambda x: laplace_logistic(fitted, x, y, 3),
+    ):
+        expected = fit(x).predict(x)
+        for same in (data, DataLoader(data, 7), arrays.rows("x", x.tolist())):
+            np.testing.assert_allclose(fit(same).predict(x), expected, atol=1e-6)
 
 
 # --- what the models know, and what they read ----------------------------------------------------
@@ -563,6 +579,9 @@ def test_errors_of_ensembles():
         Forest(RandomForestClassifier(1).fit(x, y), 3)
     with pytest.raises(InputError, match="at least 2, got 1"):
         members([fitted], 3)
+    for one in (fitted, RandomForestClassifier(2).fit(x, y + 4)):  # of which the trees know 0 to 2
+        with pytest.raises(InputError, match=f"got one, a {type(one).__name__}: .* take Forest"):
+            members(one, 7)
     with pytest.raises(InputError, match="GaussianNB has no classes_: call fit first"):
         members([fitted, GaussianNB()], 3)
     with pytest.raises(InputError, match="Pipeline has no classes_: call fit first"):
@@ -570,8 +589,13 @@ def test_errors_of_ensembles():
     for ridge in (members, lambda m, c: Forest(BaggingClassifier(m[0], 2).fit(x, y), c)):
         with pytest.raises(InputError, match="RidgeClassifier has no predict_proba: wrap"):
             ridge([RidgeClassifier().fit(x, y)] * 2, 3)
-    with pytest.raises(InputError, match="expected integers from 0 to 1"):
+    with pytest.raises(InputError, match="Linear has no predict_proba: wrap it in ensemble"):
+        members([torch.nn.Linear(4, 3)] * 2, 3)
+    with pytest.raises(InputError, match="the classes 0, 1, 2, expected integers from 0 to 1"):
         members([fitted, fitted], 2)
+    for classes, message in ((3.0, "a whole number, got 3.0"), (0, "at least 1, got 0")):
+        with pytest.raises(InputError, match=f"classes must be {message}"):
+            members([fitted, fitted], classes)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):
         members([GaussianNB().fit(x, np.array(list("abc"))[y])] * 2, 3)
     with pytest.raises(InputError, match="expected integers from 0 to 2"):
@@ -591,6 +615,8 @@ def test_errors_of_laplace():
     model = LogisticRegression().fit(x, y)
     with pytest.raises(InputError, match="at least 2, got 0"):
         laplace_logistic(model, x, y, draws=0)
+    with pytest.raises(InputError, match="seed must be a whole number, at least 0, got None"):
+        laplace_logistic(model, x, y, seed=None)
     with pytest.raises(InputError, match="LogisticRegression has no classes_: call fit first"):
         laplace_logistic(LogisticRegression(), x, y)
     with pytest.raises(InputError, match="expected integers from 0 to 1"):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foresee import arrays, seeding
-from foresee.interop.models import posterior_of
+from foresee.interop.models import check_strategy, posterior_of
 from foresee.types import Inputs, Strategy, View
 
 
@@ -33,6 +33,8 @@ def to_modal(
     >>> bool((rows == x[positions]).all())
     True
     """
+
+    check_strategy(strategy)
 
     def query(
         classifier: Any, X_pool: Inputs, n_instances: int = 1

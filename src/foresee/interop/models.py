@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from foresee import seeding
+from foresee import checks, seeding
+from foresee.errors import InputError
 from foresee.posteriors import Forest, members, point
 from foresee.training import seeded
 from foresee.types import Posterior
@@ -41,6 +42,15 @@ def posterior_of(model: Any) -> Posterior:
             if hasattr(wrapped, "classes_"):
                 return posterior_of(wrapped)
     return point(model)
+
+
+def check_strategy(strategy: Any) -> None:
+    """Refuse a score, or a class, in the place of a strategy."""
+    if isinstance(strategy, type) or not checks.takes(strategy, "view, size, rng"):
+        raise InputError(
+            f"strategy must be a function (view, size, rng) -> positions, got {strategy!r}: pass "
+            "an object, as in Default(), and a score as TopK(mell)"
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from foresee import arrays, checks, seeding
 from foresee.errors import InputError
-from foresee.interop.models import contained, posterior_of
+from foresee.interop.models import check_strategy, contained, posterior_of
 from foresee.strategies import TopK
 from foresee.strategies.candidates import check_request, draw_candidates, matrix
 from foresee.types import Posterior, Strategy, View
@@ -46,6 +46,7 @@ def to_skactiveml(
     >>> query.query(x, y, forest, X_eval=x[20:], batch_size=3).shape
     (3,)
     """
+    check_strategy(strategy)
     return ForeseeQuery(strategy, missing_label, random_state)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from foresee import seeding
 from foresee.errors import InputError
-from foresee.interop.models import posterior_of
+from foresee.interop.models import check_strategy, posterior_of
 from foresee.types import Inputs, Sampler, Strategy, View
 
 
@@ -36,6 +36,7 @@ def to_small_text(
     >>> query.query(clf, texts, np.arange(6, 30), np.arange(6), y[:6], n=3).shape
     (3,)
     """
+    check_strategy(strategy)
     return SmallTextQuery(strategy, target, sampler, seed)
 
 

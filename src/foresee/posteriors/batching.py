@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import (
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -29,6 +30,7 @@ from torch.utils.data import (
 from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.kernels import tiled
+from foresee.networks import check_pixels
 from foresee.training import stacked, unlabelled
 
 # What a network returns [n c]; log-softmax counts as logits, softmax of it changes nothing.
@@ -40,6 +42,8 @@ Batch: TypeAlias = Tensor | dict[str, Tensor]
 BATCH = 256
 
 _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
+# A DistributedSampler reads a share of the rows, too.
+_SHUFFLE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LOOKS = 16  # rows times passes in which a network must not differ from itself
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EMPTY = "inputs are empty: pass at least one row"
@@ -67,8 +71,10 @@ def map_batches(
 
     def run(x: Batch) -> Tensor:
         with (lend or evaluating)(*models), tiled.full_precision(), autocast, _explained(x):
-            for each_model in models:
-                _refuse_unsteady(each_model, x)
+            for model in models:
+                if size(x) >= _LOOKS and isinstance(x, Tensor):  # a few may well be dark
+                    check_pixels(model, x)
+                _refuse_unsteady(model, x)
             return function(x)
 
     if isinstance(inputs, DataLoader):
@@ -115,10 +121,10 @@ def batches(inputs: Any, *models: nn.Module) -> Iterator[Any]:
         return
     order: Any = inputs if inputs.batch_sampler is None else inputs.batch_sampler
     sampler = getattr(order, "sampler", None)
-    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+    if isinstance(sampler, _SHUFFLE):
         raise InputError(
             "inputs is a DataLoader that shuffles: rows of the result could not be told apart; "
-            "pass shuffle=False"
+            f"pass shuffle=False, and no sampler ({type(sampler).__name__})"
         )
     if getattr(order, "drop_last", False):
         raise InputError("inputs is a DataLoader that drops the last batch: pass drop_last=False")
@@ -126,7 +132,8 @@ def batches(inputs: Any, *models: nn.Module) -> Iterator[Any]:
     for values in inputs:
         empty = False
         _refuse_parts(values, models, batched=True)
-        yield values[0] if isinstance(values, tuple | list) else values
+        parts = isinstance(values, tuple | list) and not isinstance(values[0], str)
+        yield values[0] if parts else values
     if empty:
         raise InputError(_EMPTY)
 
@@ -169,10 +176,10 @@ def probabilities(outputs: Any, kind: Outputs, classes: int | None = None) -> Te
     c = outputs.shape[-1]
     if c < 2 or classes not in (None, c):
         expected = "at least 2" if classes is None else str(classes)
-        raise InputError(
-            f"the model returned {c} classes, expected {expected}: a binary model needs two "
-            "outputs, not one"
-        )
+        remedy = "a binary model needs two outputs, not one"
+        if c > 1:
+            remedy = "build it with one output for each class, or correct classes"
+        raise InputError(f"the model returned {c} classes, expected {expected}: {remedy}")
     if not bool(outputs.isfinite().all()):
         raise InputError("the model returned NaN or infinity: look for diverged or NaN weights")
     error = max(1e-3, 2 * torch.finfo(outputs.dtype).eps)
@@ -235,7 +242,10 @@ def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
     last: list[Any] = ["", None]
     hooks = [
         module.register_forward_pre_hook(
-            lambda _, arguments, name=name: last.__setitem__(slice(None), [name, arguments[0]])
+            lambda _, args, kwargs, name=name: last.__setitem__(
+                slice(None), [name, args[0] if args else kwargs["input"]]
+            ),
+            with_kwargs=True,
         )
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
@@ -273,6 +283,11 @@ def uncompiled() -> AbstractContextManager[Any]:
 def bare(model: nn.Module) -> nn.Module:
     """The network in wrappers that change no number: compiled, or spread over several GPUs."""
     inner: Any = model
+    if not isinstance(inner, nn.Module):
+        raise InputError(
+            f"model must be a torch.nn.Module, got {type(inner).__name__}: pass the trained "
+            "network itself"
+        )
     while isinstance(inner, nn.DataParallel) or hasattr(inner, "_orig_mod"):
         inner = inner.module if isinstance(inner, nn.DataParallel) else inner._orig_mod
     return cast(nn.Module, inner)
@@ -316,7 +331,9 @@ def _refuse_unsteady(model: nn.Module, x: Batch) -> None:
             "the batch: look for batch_first=True left out of a recurrent or attention layer, or "
             "for a mean or a softmax over the first axis"
         )
-    _apart.add(model)
+    columns = few.values() if isinstance(few, dict) else [few]
+    if not all(bool((v == v[:1]).all()) for v in columns):  # equal rows say nothing of each other
+        _apart.add(model)
 
 
 def _agree(x: Any, y: Any, least: float) -> bool:
@@ -357,12 +374,28 @@ def _rows(inputs: Any) -> tuple[Any, int]:
 def _part(rows: Any, start: int, batch: int, models: tuple[nn.Module, ...]) -> Any:
     part = rows[start : start + batch]
     if isinstance(part, Dataset):
-        part = [part[i] for i in range(len(part))]  # type: ignore[arg-type]
+        data, part = part, [part[i] for i in range(len(part))]  # type: ignore[arg-type]
+        if start == 0 and not _alike(data[0], part[0]):
+            raise InputError(
+                "inputs is a Dataset whose first row is another at every read, and so would its "
+                "draws be: leave out random transforms, which are for training"
+            )
     if isinstance(part, list) and part:
         _refuse_parts(part[0], models)
     part = unlabelled(part)
     dense = isinstance(part, list) and isinstance(part[0], np.ndarray | Tensor)
     return stacked(part) if dense else part
+
+
+def _alike(row: Any, other: Any) -> bool:
+    """Whether what a network reads of two rows is the same, as far as that can be told."""
+    if isinstance(row, Mapping):
+        return all(_alike(row[key], other[key]) for key in row)
+    if isinstance(row, tuple | list) and row:
+        return _alike(row[0], other[0])
+    if not isinstance(row, np.ndarray | Tensor) or arrays.numpy(row).dtype.kind not in "biuf":
+        return True
+    return np.array_equal(arrays.numpy(row), arrays.numpy(other), equal_nan=True)
 
 
 def _refuse_parts(row: Any, models: tuple[nn.Module, ...], *, batched: bool = False) -> None:

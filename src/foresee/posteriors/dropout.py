@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foresee import checks
+from foresee import checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -92,12 +92,8 @@ class McDropout:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise InputError(
-                f"model must be a torch.nn.Module, got {type(self.model).__name__}: pass the "
-                "trained network itself"
-            )
         checks.n_draws(self.draws)
+        seeding.check_number(self.seed)
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f'precision must be "float32" or "bfloat16", got {self.precision!r}')
         object.__setattr__(self, "model", bare(self.model))

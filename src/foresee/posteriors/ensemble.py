@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def ensemble(
-    models: Sequence[nn.Module],
+    models: Iterable[nn.Module],
     *,
     outputs: Outputs = "logits",
     classes: int | None = None,
@@ -49,6 +49,11 @@ def ensemble(
     >>> ensemble([nn.Linear(4, 3), nn.Linear(4, 3)]).predict(torch.ones(2, 4)).shape
     torch.Size([2, 2, 3])
     """
+    if not isinstance(models, nn.ModuleList) and isinstance(models, nn.Module):
+        raise InputError(
+            f"models must be a list of networks, got one, a {type(models).__name__}: pass a list "
+            "of at least 2 trained apart, or draw from this one with mc_dropout"
+        )
     return Ensemble(tuple(models), outputs, classes, batch)
 
 
@@ -127,6 +132,12 @@ class Ensemble:
                 f"models has {len(self.models)} member: an ensemble needs at least 2; train more, "
                 "or draw from a single network with mc_dropout"
             )
+        for model in self.models:
+            if not isinstance(model, nn.Module):
+                raise InputError(
+                    f"models must hold a torch.nn.Module each, got {type(model).__name__}: pass "
+                    "the trained networks themselves; for classifiers of scikit-learn take members"
+                )
         if len({id(model) for model in self.models}) < len(self.models):
             raise InputError(
                 "models holds the same network twice: pass networks trained apart, such as copies "
@@ -168,14 +179,15 @@ class Ensemble:
 
 def built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
     """Build from a seed; what takes none must not read it as the width of a layer."""
+    remedy = "pass a function of a seed, such as lambda seed: Network(...)"
     takes = inspect.signature(build).parameters
     needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in _POSITIONAL]
     if "seed" not in takes and (len(needs) > 1 or (needs and isinstance(build, type))):
-        raise InputError(
-            f"build needs {', '.join(needs)}: pass a function of a seed, such as lambda seed: "
-            "Network(...)"
-        )
-    with seeded(torch.device("cpu"), seed):
-        if "seed" in takes:
-            return build(seed=seed)
-        return build(seed) if needs else build()
+        raise InputError(f"build needs {', '.join(needs)}: {remedy}")
+    made: Any = build
+    if not isinstance(build, nn.Module):
+        with seeded(torch.device("cpu"), seed):
+            made = build(seed=seed) if "seed" in takes else build(*(seed for _ in needs))
+    if made is build or not isinstance(made, nn.Module):
+        raise InputError(f"build must make fresh networks, got a {type(made).__name__}: {remedy}")
+    return made

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foresee import checks
+from foresee import checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
@@ -24,8 +24,8 @@ from foresee.posteriors.batching import (
     penultimate,
     probabilities,
 )
-from foresee.posteriors.sgmcmc import Samples
-from foresee.training import class_numbers, stacked
+from foresee.posteriors.point import Point
+from foresee.posteriors.sgmcmc import Samples, labelled
 from foresee.types import Array, Inputs, Posterior
 
 
@@ -60,11 +60,11 @@ def laplace(
     """
     Laplace = _library()
     checks.n_draws(draws)
+    seeding.check_number(seed)
     if subset not in ("last_layer", "subnetwork"):
         raise InputError(f'subset must be "last_layer" or "subnetwork", got {subset!r}')
     trained, network = (copy.deepcopy(bare(model)).eval() for _ in range(2))
-    x = map_batches(stacked, inputs, trained)
-    y = class_numbers(labels, x)
+    x, y = labelled(trained, inputs, labels, "logits")
     if subset == "last_layer":
         name, layer = _output_layer(trained, x[:BATCH])
         options: dict[str, Any] = {"hessian_structure": "kron", "last_layer_name": name}
@@ -122,18 +122,13 @@ class LastLayer:
         weight, bias = self.redraw(draws)
         return replace(self, weight=weight, bias=bias)
 
-    def point(self, inputs: Inputs) -> Tensor:
+    def point(self, inputs: Inputs) -> Array:
         """Probabilities of the trained network [n c]."""
-        outputs = map_batches(
-            lambda x: forward(self.model, x), inputs, self.model, batch=self.batch
-        )
-        return probabilities(outputs, "logits")
+        return Point(self.model, batch=self.batch).point(inputs)
 
-    def embed(self, inputs: Inputs) -> Tensor:
+    def embed(self, inputs: Inputs) -> Array:
         """What enters the last linear layer [n d]."""
-        return map_batches(
-            lambda x: penultimate(self.model, x), inputs, self.model, batch=self.batch
-        )
+        return Point(self.model, batch=self.batch).embed(inputs)
 
 
 def _library() -> Any:

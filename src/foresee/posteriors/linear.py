@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from foresee import arrays, seeding
 from foresee.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -42,6 +43,8 @@ class LinearModel:
         mean, covariance = (np.asarray(v, np.float64) for v in (self.mean, self.covariance))
         if mean.ndim != 1 or covariance.shape != mean.shape * 2:
             raise InputError(f"covariance of mean {mean.shape} must be [d d]: {covariance.shape}")
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise InputError("mean and covariance must be finite: they hold NaN or infinity")
         if not (np.isfinite(self.noise) and self.noise > 0):
             raise InputError(f"noise must be a variance above 0, got {self.noise}")
         object.__setattr__(self, "mean", mean)
@@ -60,8 +63,8 @@ class LinearModel:
         """The posterior given inputs [l d] and their targets [l]."""
         # Σ' = R (I + Rᵀ Xᵀ X R / σ²)⁻¹ Rᵀ: nothing is subtracted, so Σ' stays positive definite.
         x, y, root = _table(self, inputs), np.asarray(targets, np.float64), self.root()
-        if y.shape != (len(x),):
-            raise InputError(f"targets must have shape [{len(x)}], got {list(y.shape)}")
+        if y.shape != (len(x),) or not np.isfinite(y).all():
+            raise InputError(f"targets must be finite, of shape [{len(x)}], got {list(y.shape)}")
         precision = np.eye(len(root)) + (x @ root).T @ (x @ root) / self.noise
         half = solve_triangular(np.linalg.cholesky(precision), root.T, lower=True)
         covariance = half.T @ half
@@ -70,6 +73,7 @@ class LinearModel:
 
     def draws(self, t: int, rng: np.random.Generator) -> Floats:
         """Weights θ [t d]."""
+        seeding.check(rng)
         return self.mean + rng.standard_normal((t, len(self.mean))) @ self.root().T
 
     def moments(self, inputs: Any) -> tuple[Floats, Floats]:
@@ -102,7 +106,9 @@ def _variance(model: LinearModel, inputs: Any) -> Floats:
 
 
 def _table(model: LinearModel, inputs: Any) -> Floats:
-    x = np.asarray(inputs, np.float64)
+    x = np.asarray(arrays.numpy(inputs, "inputs"), np.float64)
     if x.ndim != 2 or x.shape[1] != len(model.mean):
         raise InputError(f"inputs must have shape [n {len(model.mean)}], got {list(x.shape)}")
+    if not np.isfinite(x).all():
+        raise InputError("inputs hold NaN or infinity: clean or impute them")
     return x

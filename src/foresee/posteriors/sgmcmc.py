@@ -29,6 +29,7 @@ from torch.func import functional_call
 
 from foresee import seeding
 from foresee.errors import InputError
+from foresee.iterations import norms
 from foresee.posteriors.batching import (
     BATCH,
     Outputs,
@@ -225,12 +226,13 @@ def _sample(
     with randomness, torch.random.fork_rng(devices), torch.enable_grad():
         for seed in (noise.manual_seed, order.manual_seed, torch.manual_seed):
             seed(number := int(rng.integers(1 << 62)))
-        x, y = _data(chain, inputs, labels, outputs)
+        x, y = labelled(chain, inputs, labels, outputs)
         torch.manual_seed(number)  # a DataLoader draws from it once
         batches = _batches(len(x), int(batch), order)
         chain.train()
         for k, (step, temperature, keep) in enumerate(moves, 1):
-            out = at_least_float32(forward(chain, x[rows := next(batches)]))
+            with norms():
+                out = at_least_float32(forward(chain, x[rows := next(batches)]))
             log_probs = out.log_softmax(-1) if outputs == "logits" else out.clamp_min(1e-30).log()
             loss = nn.functional.nll_loss(log_probs, y[rows])
             grads = torch.autograd.grad(loss, params, materialize_grads=True)
@@ -250,7 +252,10 @@ def _sample(
 
 
 @torch.no_grad()
-def _data(model: nn.Module, inputs: Inputs, labels: Array, kind: Outputs) -> tuple[Tensor, Tensor]:
+def labelled(
+    model: nn.Module, inputs: Inputs, labels: Array, kind: Outputs
+) -> tuple[Tensor, Tensor]:
+    """Inputs and their labels on the device of a model, which has outputs for all of them."""
     x = map_batches(stacked, inputs, model)
     y = class_numbers(labels, x)
     c = probabilities(forward(model, x[:BATCH]), kind).shape[-1]

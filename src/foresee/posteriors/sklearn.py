@@ -27,6 +27,7 @@ from foresee.types import Inputs
 
 _ENTRIES = 1 << 20  # logits that are computed at once
 _MOST = 8  # GiB that the draws of a logistic regression may take
+_LAZY = (Dataset, DataLoader, arrays.Rows)  # what is read in batches
 _APART = ("liblinear", "newton-cholesky")  # solvers that set each class against the rest
 
 
@@ -42,6 +43,11 @@ def members(models: Iterable[Any], classes: int | None = None) -> "Members":
     >>> members([GaussianNB().fit(x, y), BernoulliNB().fit(x, y)]).predict(x).shape
     (4, 2, 2)
     """
+    if hasattr(models, "predict_proba"):  # trees number the classes of their forest anew
+        raise InputError(
+            f"models must be a list of classifiers, got one, a {type(models).__name__}: pass a "
+            "list, or take Forest for a random forest, extra trees or bagging"
+        )
     return Members(tuple(models), classes)
 
 
@@ -78,7 +84,7 @@ def bootstrap(
 
     checks.n_draws(draws)
     seeding.check(rng)
-    inputs = _own_kind(inputs)
+    inputs = _held(inputs)
     whole = fit(inputs, labels)
     class_names([whole], classes)
     refits: list[Any] = []
@@ -133,7 +139,8 @@ def laplace_logistic(
     (4, 5, 2)
     """
     checks.n_draws(draws)
-    inputs = _own_kind(inputs)
+    seeding.check_number(seed)
+    inputs = _held(inputs)
     class_names([model], classes)
     same = np.array_equal(np.unique(labels), model.classes_)
     if not same or len(labels) != len(arrays.rows("inputs", inputs)):
@@ -366,15 +373,21 @@ def map_rows(
 ) -> NDArray[np.float32]:
     """Apply a function of rows to all inputs, in batches where they come as a Dataset."""
     inputs = _own_kind(inputs)
-    if not isinstance(inputs, Dataset | DataLoader | arrays.Rows):
+    if not isinstance(inputs, _LAZY):
         return function(inputs)
     return np.concatenate([function(x) for x in batches(inputs)])
 
 
 def _own_kind(inputs: Inputs) -> Inputs:
     """Rows in the container that they came in; those of a Dataset stay to be read in batches."""
-    lazy = not isinstance(inputs, arrays.Rows) or isinstance(inputs.data, Dataset)
-    return inputs if lazy else inputs[:]
+    whole = isinstance(inputs, arrays.Rows) and not isinstance(inputs.data, Dataset)
+    return inputs[:] if whole else inputs
+
+
+def _held(inputs: Inputs) -> Inputs:
+    """What a model can be fitted to: a Dataset or a DataLoader is read into one array."""
+    inputs = _own_kind(inputs)
+    return map_rows(arrays.numpy, inputs) if isinstance(inputs, _LAZY) else inputs
 
 
 def _dense(x: Any) -> NDArray[np.float32]:
@@ -427,17 +440,20 @@ def class_probs(
 
 def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
     """The class of each column, in sorted order."""
+    if classes is not None:
+        checks.count("classes", classes, 1 << 40, of="any set")
     for model in models:
         name = type(model).__name__
         if not hasattr(model, "predict_proba"):
-            raise InputError(f"{name} has no predict_proba: wrap it in CalibratedClassifierCV")
+            wrapper = "ensemble" if hasattr(model, "forward") else "CalibratedClassifierCV"
+            raise InputError(f"{name} has no predict_proba: wrap it in {wrapper}")
         if not hasattr(model, "classes_"):
             raise InputError(f"{name} has no classes_: call fit first")
         single = all(np.ndim(c) == 0 for c in model.classes_)
         if not single or (classes and any(c not in range(classes) for c in model.classes_)):
             expected = f"integers from 0 to {classes - 1}" if classes else "one label for each row"
             raise InputError(
-                f"{name} knows the classes {list(model.classes_)}, expected {expected}: encode "
-                "labels so, or raise classes"
+                f"{name} knows the classes {', '.join(map(str, model.classes_))}, expected "
+                f"{expected}: encode labels so, or raise classes"
             )
     return np.arange(classes) if classes else np.unique([c for m in models for c in m.classes_])
