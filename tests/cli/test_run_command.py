@@ -175,6 +175,7 @@ def test_what_fails_every_trial_is_said_once(small):
     result = command(*args, "mine.py:boom")
     assert result.exit_code == 1
     assert result.stderr == (
+        "2 trials; foresee status runs tells how far they are\n"
         "digits-shift mine.py:boom seed 0 failed: ValueError: no (mine.py:2)\n"
         "2 of 2 trials failed\n"
     )
@@ -221,7 +222,8 @@ def test_a_run_its_status_and_another_run_of_the_same(small):
     result = command(*args)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    *finished, advice = result.stderr.splitlines()
+    begun, *finished, advice = result.stderr.splitlines()
+    assert begun == "4 trials; foresee status runs tells how far they are"
     assert advice == "next: foresee report runs -o report"
     found = store.trials(Path("runs"))
     assert [(t.experiment.name, t.method, t.seed, t.finished) for t in found] == [
@@ -612,8 +614,8 @@ def test_interrupted_it_says_so_loses_nothing_and_leaves_nobody(small, whole):
     with start("--jobs", "2", "--seeds", "5") as child:  # more trials than loky takes at once
         wait_for_rounds("runs", 2, child)
         before = contents("runs")
-        *earlier, last = interrupted(child)
-        assert last == "interrupted"
+        begun, *earlier, last = interrupted(child)
+        assert (begun[:9], last) == ("10 trials", "interrupted")
         assert all("finished, accuracy" in line for line in earlier)
     after = contents("runs")
     assert_part_of(before, after)
@@ -626,7 +628,7 @@ def test_interrupted_as_its_workers_start_it_says_nothing_else(small):
         while len(kills.workers(child.pid)) < 2:
             time.sleep(0.001)
         time.sleep(0.2)  # they are busy importing
-        assert interrupted(child) == ["interrupted"]
+        assert interrupted(child)[1:] == ["interrupted"]
 
 
 def test_interrupted_in_its_own_process_it_loses_nothing(small, whole, monkeypatch):

@@ -378,7 +378,7 @@ def test_a_record_of_other_items_is_told_by_the_options(
     )
     assert "pass the pool (and --ids of a table) that it was begun with" in said
     assert remedy in said
-    with pytest.raises(InputError, match="was begun with seed"):
+    with pytest.raises(InputError, match=r"was begun with seed = 0, .* another path \(--out\)"):
         Book(Items(Spec(**{"pool": "photos", **begun, "seed": 1})), Path("labels.csv"))
 
 

@@ -169,11 +169,11 @@ def test_another_pool_or_seed_is_refused(state):
         ({"seed": 1}, r"begun with seed = 0, and this learner has 1"),
         ({"holdout": 0.1}, "begun with holdout"),
         ({"classes": ["left", "right"]}, "begun with classes"),
-        ({"ids": NAMES}, "begun with rows"),
+        ({"ids": NAMES}, "a pool of 40 numbered rows, and this learner has one of rows with ids"),
     ):
         with pytest.raises(InputError, match=words):
             learner(state, **options)
-    for pool, words in ((X[:39], "rows"), (X + 1, "look")):
+    for pool, words in ((X[:39], "a pool of 40 numbered"), (X + 1, "other rows in the pool")):
         with pytest.raises(InputError, match=f"begun with {words}"):
             Learner(LogisticRegression(), pool, path=state)
     learner(state).close()  # and nobody holds the lock
@@ -199,7 +199,7 @@ def test_a_target_whose_rows_are_held_out_must_stay(tmp_path):
 
     with held(X) as found:
         found.ask(6)
-    for target, words in ((X[:39], "target_rows"), (X[::-1], "target_look")):
+    for target, words in ((X[:39], "a target of 40"), (X[::-1], "other rows in the target")):
         with pytest.raises(InputError, match=f"begun with {words}"):
             held(target)
     as_before(path)
@@ -221,16 +221,16 @@ def test_a_frame_without_ids_of_its_own_must_stay(tmp_path):
         found.tell(range(4), Y[:4])
     assert taken_up(Frame(X)) == found.told
     as_before(path)
-    for rows, words in ((grown, "rows"), (X[::-1], "look")):
+    for rows, words in ((grown, "a pool of 40"), (X[::-1], "other rows in the pool")):
         with pytest.raises(InputError, match=f"begun with {words}"):
             taken_up(Frame(rows))
     as_before(path, rows=None, look=None)
     assert taken_up(Frame(grown)) == found.told  # nobody kept what they were
-    with pytest.raises(InputError, match="begun with rows = None"):
+    with pytest.raises(InputError, match="begun with a pool of rows with ids"):
         taken_up(X)
     path.unlink()
     taken_up(X, ids=list(range(40)))
-    with pytest.raises(InputError, match="begun with rows = None"):
+    with pytest.raises(InputError, match="begun with a pool of rows with ids"):
         taken_up(Frame(X))
     path.unlink()
     for _ in range(2):
@@ -267,7 +267,7 @@ def test_equal_rows_are_known_again_and_others_told_apart(row, tmp_path):
     path = tmp_path / "state"
     Learner(LogisticRegression(), [row(i) for i in range(12)], path=path).close()
     Learner(LogisticRegression(), Rows(range(12)), path=path).close()
-    with pytest.raises(InputError, match="begun with look"):
+    with pytest.raises(InputError, match="begun with other rows in the pool"):
         Learner(LogisticRegression(), [row(11 - i) for i in range(12)], path=path)
 
 

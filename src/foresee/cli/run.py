@@ -263,6 +263,9 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
     console = on_stderr()
     runner.keep_plan(jobs, place.out, lambda problem: note(f"written anew: {problem}"))
     board = live.Board(jobs, place.out, workers)
+    if not console.is_terminal:  # where no board moves
+        told = f"{len(jobs)} trials; foresee status {quote(str(place.out))} tells how far they are"
+        console.print(Text(told), soft_wrap=True)
     failed: dict[str, int] = {}
     screen = Live(
         get_renderable=lambda: board, console=console, refresh_per_second=2, transient=True

@@ -56,9 +56,9 @@ class Book:
             )
         try:
             self.desk = Desk(items.pool, items.target, None, spec.seed, spec.holdout, state)
-        except InputError:
+        except InputError as error:
             _check_known(items, out, state)
-            raise
+            raise InputError(f"{error} (--out)") from error
         # The CSV's size and time when it was left as the record says; None while it is not.
         self._left: tuple[int, ...] | None = None
         try:

@@ -307,8 +307,8 @@ class Desk:
         for key in ("seed", "holdout", "classes", "rows", "look", "target_rows", "target_look"):
             if mine[key] != theirs[key]:
                 raise InputError(
-                    f"{found.path} was begun with {key} = {theirs[key]!r}, and this learner has "
-                    f"{mine[key]!r}: pass the same again, or choose another path"
+                    f"{found.path} was begun with {_told(key, theirs[key], mine[key])}: pass the "
+                    "same again, or choose another path"
                 )
         self.events, self.state = record.folded(found.path, found.lines, self.known)
         held = self.state.held
@@ -318,6 +318,17 @@ class Desk:
                     f"{found.path} knows {name!r}, which is not in the pool: pass the pool and the "
                     "ids it was begun with"
                 )
+
+
+def _told(key: str, then: Any, now: Any) -> str:
+    """What another learner had there, and what this one has; how rows look is but a number."""
+    side = "target" if key.startswith("target") else "pool"
+    if key.endswith("look"):
+        return f"other rows in the {side}, or in another order, than this learner has"
+    if key.endswith("rows"):
+        had, has = (f"{n} numbered rows" if n else "rows with ids" for n in (then, now))
+        return f"a {side} of {had}, and this learner has one of {has}"
+    return f"{key} = {then!r}, and this learner has {now!r}"
 
 
 def _in_order(labels: Sequence[Label]) -> list[Label]:

@@ -76,7 +76,13 @@ class Batch:
 
     def frame(self) -> Any:
         """A pandas frame: a row for each id, the columns ``score`` and ``held``."""
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError(
+                "frame needs pandas, which is not installed: pip install pandas, or read .ids, "
+                ".scores and .held"
+            ) from error
 
         held = set(self.held)
         columns = {
