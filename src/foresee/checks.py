@@ -103,12 +103,20 @@ def rows_sum_to_one(name: str, probs: Tensor, offset: int = 0) -> None:
     raise InputError(_what_is_wrong(name, parts[first].double(), tolerance, offset))
 
 
+def whole(name: str, value: Any, fewest: int = 1, optional: bool = False) -> None:
+    """Check a whole number that is not below the fewest; or None, if that is an option."""
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {value!r}")
+    if value < fewest:
+        or_none = "None or " if optional else ""
+        raise InputError(f"{name} must be {or_none}at least {fewest}, got {value}")
+
+
 def count(name: str, size: Any, limit: int, of: str) -> None:
     """Check 1 ≤ size ≤ limit."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {size!r}")
-    if size < 1:
-        raise InputError(f"{name} must be at least 1, got {size}")
+    whole(name, size)
     if size > limit:
         raise InputError(f"{name} = {size} is more than the {limit} points of {of}: ask for fewer")
 

@@ -45,7 +45,7 @@ _LABELS = {"label", "labels", "label_ids"}  # columns that are no inputs
 # A DistributedSampler reads a share of the rows, too.
 _SHUFFLE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LOOKS = 16  # rows times passes in which a network must not differ from itself
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EMPTY = "inputs are empty: pass at least one row"
 _turn = threading.RLock()
 _steady: WeakSet[nn.Module] = WeakSet()  # networks that were seen to repeat themselves
@@ -79,7 +79,7 @@ def map_batches(
 
     if isinstance(inputs, DataLoader):
         return torch.cat([run(placed(part, *models)) for part in batches(inputs, *models)])
-    checks.count("batch", batch, 1 << 40, of="any set")
+    checks.whole("batch", batch)
     rows, n = _rows(inputs)
     start, out, shrunk = 0, torch.empty(0), False
     while start < n:
@@ -405,7 +405,7 @@ def _refuse_parts(row: Any, models: tuple[nn.Module, ...], *, batched: bool = Fa
     more = [list(part.shape[batched:]) for part in row[1:] if getattr(part, "ndim", 0) > batched]
     for model in models if more else ():
         takes = inspect.signature(model.forward).parameters.values()
-        names = [p.name for p in takes if p.kind in _POSITIONAL and not isinstance(p.default, bool)]
+        names = [p.name for p in takes if p.kind in POSITIONAL and not isinstance(p.default, bool)]
         if len(names) > 1:
             raise InputError(
                 f"rows of inputs have parts beyond the first, of shape {more}, which would not be "

@@ -14,6 +14,7 @@ from foresee import checks, seeding
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     BATCH,
+    POSITIONAL,
     Batch,
     Outputs,
     forward,
@@ -26,8 +27,6 @@ from foresee.posteriors.batching import (
 from foresee.recipe import Recipe
 from foresee.training import Training, fit, seeded
 from foresee.types import Inputs
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def ensemble(
@@ -181,7 +180,7 @@ def built(build: Callable[..., nn.Module], seed: int) -> nn.Module:
     """Build from a seed; what takes none must not read it as the width of a layer."""
     remedy = "pass a function of a seed, such as lambda seed: Network(...)"
     takes = inspect.signature(build).parameters
-    needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in _POSITIONAL]
+    needs = [p.name for p in takes.values() if p.default is p.empty and p.kind in POSITIONAL]
     if "seed" not in takes and (len(needs) > 1 or (needs and isinstance(build, type))):
         raise InputError(f"build needs {', '.join(needs)}: {remedy}")
     made: Any = build

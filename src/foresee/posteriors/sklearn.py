@@ -441,7 +441,7 @@ def class_probs(
 def class_names(models: Sequence[Any], classes: int | None) -> NDArray[Any]:
     """The class of each column, in sorted order."""
     if classes is not None:
-        checks.count("classes", classes, 1 << 40, of="any set")
+        checks.whole("classes", classes)
     for model in models:
         name = type(model).__name__
         if not hasattr(model, "predict_proba"):

@@ -53,7 +53,6 @@ from foresee.strategies.candidates import (
     check_number,
     check_subsets,
     check_target,
-    check_whole,
     draw_candidates,
 )
 from foresee.types import View
@@ -105,7 +104,7 @@ class Bait:
         if self.focus not in ("pool", "target"):
             raise InputError(f'focus must be "pool" or "target", got {self.focus!r}')
         check_number("ridge", self.ridge)
-        check_whole("axes", self.axes, optional=True)
+        checks.whole("axes", self.axes, optional=True)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order they were added."""

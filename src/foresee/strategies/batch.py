@@ -27,12 +27,12 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foresee import checks
 from foresee.errors import InputError
 from foresee.kernels import elementwise, tiled
 from foresee.strategies.candidates import (
     at_once,
     check_subsets,
-    check_whole,
     checked_draws,
     draw_candidates,
     gathered,
@@ -74,8 +74,8 @@ class BatchMell:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        check_whole("samples", self.samples)
-        check_whole("shortlist", self.shortlist, optional=True)
+        checks.whole("samples", self.samples)
+        checks.whole("shortlist", self.shortlist, optional=True)
         if self.lookahead not in (1, 2):
             raise InputError(f"lookahead must be 1 or 2, got {self.lookahead}")
 
@@ -122,7 +122,7 @@ class BatchBALD:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, None)
-        check_whole("samples", self.samples)
+        checks.whole("samples", self.samples)
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
@@ -238,7 +238,8 @@ def _greedy(
     picks: list[Tensor] = []
     while True:
         exhausted = gains.masked_fill(taken, -1).max() < _EXHAUSTED * first.max()  # []
-        beliefs = _anew(exhausted, beliefs, pool)
+        anew = zip(prior(pool, len(beliefs.chance)), beliefs, strict=True)
+        beliefs = Beliefs(*(torch.where(exhausted, *pair) for pair in anew))
         gains = torch.where(exhausted, first, gains).masked_fill(taken, -1)
         picks.append(gains.argmax(0, keepdim=True))
         if len(picks) == size:
@@ -246,12 +247,6 @@ def _greedy(
         taken.index_fill_(0, picks[-1], True)
         beliefs = after(beliefs, pool[picks[-1]][0], samples, rng)
         gains = gain(beliefs)
-
-
-def _anew(exhausted: Bool[Tensor, ""], beliefs: Beliefs, pool: Float[Tensor, "n t c"]) -> Beliefs:
-    """The prior where the labels have told all they can, else the beliefs as they are."""
-    new = prior(pool, len(beliefs.chance))
-    return Beliefs(*(torch.where(exhausted, *pair) for pair in zip(new, beliefs, strict=True)))
 
 
 def _pairs(

@@ -24,19 +24,8 @@ _SHARE = 16  # parts of free memory, of which the work on one of them needs seve
 
 def check_subsets(candidates: int | None, targets: int | None, fewest: int = 1) -> None:
     """Check the sizes of random subsets of the pool and of the validation set."""
-    check_whole("candidates", candidates, optional=True)
-    check_whole("targets", targets, fewest, optional=True)
-
-
-def check_whole(name: str, value: Any, fewest: int = 1, optional: bool = False) -> None:
-    """Check a whole number that is not below the fewest; or None, if that is an option."""
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} must be a whole number, got {value!r}")
-    if value < fewest:
-        or_none = "None or " if optional else ""
-        raise InputError(f"{name} must be {or_none}at least {fewest}, got {value}")
+    checks.whole("candidates", candidates, optional=True)
+    checks.whole("targets", targets, fewest, optional=True)
 
 
 def check_number(name: str, value: Any, zero: bool = False, optional: bool = False) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays
+from foresee import arrays, checks
 from foresee.errors import InputError
 from foresee.scores import entropy
-from foresee.strategies.candidates import check_request, check_target, check_whole
+from foresee.strategies.candidates import check_request, check_target
 from foresee.strategies.greedy import GreedyConditioning
 from foresee.strategies.herding import UncertaintyHerding, herd, nearest_hundredth
 from foresee.strategies.topk import TopK
@@ -83,13 +83,10 @@ class ColdStart:
         order = rng.permutation(len(view.pool))[: max(_COLD_POINTS, size)]
         some = rng.permutation(len(view.val))[:_COLD_TARGETS]
         points, goals = (
-            _raw(name, x) for name, x in (("pool", view.pool[order]), ("val", view.val[some]))
+            arrays.tensor(inputs, name)[..., None].flatten(1).float()
+            for name, inputs in (("pool", view.pool[order]), ("val", view.val[some]))
         )
         return order[herd(points, goals, size, rng)]
-
-
-def _raw(name: str, inputs: Any) -> Any:
-    return arrays.tensor(inputs, name)[..., None].flatten(1).float()
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class Default:
 
     def __post_init__(self) -> None:
         for name in ("widest", "candidates_each"):
-            check_whole(name, getattr(self, name))
+            checks.whole(name, getattr(self, name))
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""

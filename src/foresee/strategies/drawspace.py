@@ -295,6 +295,14 @@ class Survey:
         H, M, R, taken = (x[which].clone() for x in (self.H, self.M, self.R, self.taken))
         return Survey(self.E[which], H, M, R, self.known, taken)
 
+    def take(self, labels: Labels, label: Int[Tensor, "1"], pick: Int[Tensor, "1"]) -> Change:
+        """Add a label, which is the ``pick`` of these, and return what that changes."""
+        self.known.make_room(labels.E.shape[1])
+        change = labels.change(label, self.known)
+        self.known.add(change.K)
+        self.add(change, pick)
+        return change
+
     def add(self, change: Change, pick: Int[Tensor, "1"] | None = None) -> None:
         """Add a label to the batch: ``pick`` of these, or (None) one that is not among them."""
         if pick is not None:

@@ -37,7 +37,6 @@ from foresee.errors import DrawsWarning, InputError
 from foresee.kernels import tiled
 from foresee.strategies.candidates import (
     check_subsets,
-    check_whole,
     draw_candidates,
     gathered,
     pool_draws,
@@ -120,7 +119,7 @@ class GreedyConditioning:
 
     def __post_init__(self) -> None:
         check_subsets(self.candidates, self.targets)
-        check_whole("classes", self.classes, fewest=2)
+        checks.whole("classes", self.classes, fewest=2)
         if self.noise is not None and not 1e-4 <= self.noise < np.inf:
             raise InputError(
                 f"noise must be at least 1e-4, below which float32 would decide; got {self.noise}"
@@ -205,10 +204,7 @@ def _select(labels: Labels, size: int, first: Int[Tensor, "k"] | None = None) ->
         labels.executor = tiled.one_core_each(threads)
     survey = labels.survey()
     for pick in first[:, None]:
-        survey.known.make_room(k)
-        change = labels.change(pick, survey.known)
-        survey.known.add(change.K)
-        survey.add(change, pick)
+        survey.take(labels, pick, pick)
     few = labels.E.is_cuda or n <= FEW or k * size <= _SURVEYS * t
     runs = (_follow_all if few else _pick_lazily)(labels, size - len(first), survey)
     if not labels.E.is_cuda:
@@ -290,9 +286,7 @@ def _run(labels: Labels, survey: Survey, steps: int, block: Int[Tensor, "k"] | N
         score, pick = survey.scores().max(0, keepdim=True)  # [1] both; of equals the first
         scores.append(score)
         picks.append(pick if block is None else block[pick])
-        changes.append(labels.change(picks[-1], survey.known))
-        survey.known.add(changes[-1].K)
-        survey.add(changes[-1], pick)
+        changes.append(survey.take(labels, picks[-1], pick))
     return _Run(torch.cat(picks), torch.cat(scores), changes)
 
 

@@ -82,9 +82,6 @@ def _select(labels: Labels, costs: Float[Tensor, "n"], size: int) -> NDArray[np.
     everybody = costs.new_zeros(1)  # a bound that all reach
     for _ in range(size):
         pick = (survey.scores(everybody) / costs).argmax(0, keepdim=True)
-        survey.known.make_room(labels.E.shape[1])
-        change = labels.change(pick, survey.known)
-        survey.known.add(change.K)
-        survey.add(change, pick)
+        survey.take(labels, pick, pick)
         picks.append(pick)
     return torch.cat(picks).cpu().numpy()

@@ -64,11 +64,12 @@ class RetrainingEER:
         val = _table(view.val[rng.permutation(len(view.val))[: self.targets]])
         points = _table(view.pool[order])
         labelled, labels = _table(view.labelled[:]), arrays.numpy(view.labels)
+        join = sparse.vstack if hasattr(labelled, "tocsr") else np.concatenate
         now = self._fit(labelled, labels)
         present = _probabilities(now, points)
         after = np.zeros(len(order))
         for k, probs in enumerate(present):
-            inputs = _joined(labelled, points[k : k + 1])
+            inputs = join([labelled, points[k : k + 1]])
             for label, weight in zip(now.classes_, probs, strict=True):
                 if weight > 0:
                     then = self._fit(inputs, np.append(labels, label))
@@ -98,8 +99,3 @@ def _probabilities(model: Any, inputs: Any) -> NDArray[Any]:
 def _table(rows: Any) -> Any:
     """Rows as scikit-learn reads them: a sparse matrix by rows, or an array."""
     return rows.tocsr() if hasattr(rows, "tocsr") else arrays.numpy(rows)
-
-
-def _joined(*tables: Any) -> Any:
-    join = sparse.vstack if hasattr(tables[0], "tocsr") else np.concatenate
-    return join(tables)

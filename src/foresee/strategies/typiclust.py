@@ -22,8 +22,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foresee import arrays, seeding
-from foresee.strategies.candidates import check_subsets, check_whole, draw_candidates, matrix
+from foresee import arrays, checks, seeding
+from foresee.strategies.candidates import check_subsets, draw_candidates, matrix
 from foresee.types import View
 
 _SMALLEST = 5  # points of a cluster that counts
@@ -57,7 +57,7 @@ class TypiClust:
     def __post_init__(self) -> None:
         check_subsets(self.candidates, None)
         for name in ("clusters", "neighbours"):
-            check_whole(name, getattr(self, name))
+            checks.whole(name, getattr(self, name))
 
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
