@@ -1,13 +1,12 @@
 """Rejection from old distances against the exact k-means++ law of explicit gradients."""
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from stand_ins import Table
 
 from foresee.errors import InputError
 from foresee.strategies import badge, kmeanspp
@@ -16,28 +15,11 @@ from foresee.testing import check_strategy, random_draws
 from foresee.types import View
 
 
-@dataclass
-class Table:
-    """A posterior that holds its answers; inputs are positions."""
-
-    probs: Any
-    embeddings: Any
-    draws: Any = None
-
-    def point(self, inputs):
-        return self.probs[inputs]
-
-    def embed(self, inputs):
-        return self.embeddings[inputs]
-
-    def predict(self, inputs):
-        assert self.draws is not None
-        return self.draws[inputs]
-
-
 def choose(probs, embeddings, size, rng):
     positions = np.arange(len(probs))
-    view = View(Table(probs, embeddings), positions[:0], positions[:0], positions, positions[:0])
+    view = View(
+        Table(None, probs, embeddings), positions[:0], positions[:0], positions, positions[:0]
+    )
     picks = Badge()(view, size, rng)
     assert picks.dtype == np.int64
     assert len(set(picks.tolist())) == len(picks) == size
@@ -210,7 +192,7 @@ def relevant_view(n=6, m=4, t=5, c=3, d=4):
     rng = np.random.default_rng(1)
     draws = random_draws(rng, n + m, t, c, spread=2)
     positions = np.arange(n + m)
-    view = View(Table(probs, embeddings, draws), None, None, positions[:n], positions[n:])
+    view = View(Table(draws, probs, embeddings), None, None, positions[:n], positions[n:])
     return view, relevant_share(draws[:n], draws[n:])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from stand_ins import Table
 
 from foresee import DrawsWarning, InputError, TopK, mebl
 from foresee.strategies import drawspace, greedy
@@ -16,16 +17,6 @@ from foresee.types import View
 
 NOISE = 1e-3
 accounts = pytest.mark.parametrize("aleatoric", [True, False])  # of noise, by the draws or not
-
-
-@dataclass
-class Table:
-    """A posterior that holds its answers; inputs are positions."""
-
-    probs: Any
-
-    def predict(self, inputs):
-        return self.probs[inputs]
 
 
 def choose(pool, val, size, seed=0, noise=NOISE, aleatoric=True, **options):

@@ -1,13 +1,13 @@
 """Herding by changes alone against the plain loop over all pairs, in float64."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from stand_ins import Table
 
 import cover as measured
 import sure
@@ -166,28 +166,10 @@ def test_a_kernel_far_narrower_than_the_features_spread(apart):
         herd(pool, pool, 30, rng(), bandwidth=1e-6)
 
 
-@dataclass
-class Table:
-    """A posterior that holds its answers; inputs are positions."""
-
-    embeddings: Any
-    draws: Any = None
-    probs: Any = None
-
-    def predict(self, inputs):
-        return self.draws[inputs]
-
-    def point(self, inputs):
-        return self.probs[inputs]
-
-    def embed(self, inputs):
-        return self.embeddings[inputs]
-
-
 def table(n=60, m=20, labelled=9, c=4, seed=0):
     total = n + m + labelled
     draws = random_draws(rng(seed), total, 6, c, spread=2)
-    posterior = Table(clusters(total, seed=seed), draws, draws[:, 0])
+    posterior = Table(draws, draws[:, 0], clusters(total, seed=seed))
     rows = np.arange(total)
     pool, val, known = np.split(rows, [n, n + m])
     return View(posterior, known, np.zeros(labelled, int), pool, val)

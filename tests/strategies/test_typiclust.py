@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from stand_ins import Identity
 
 from foresee import InputError, TypiClust, View
 from foresee.strategies import typiclust
@@ -11,13 +12,6 @@ from foresee.testing import check_strategy
 
 def rng(seed=0):
     return np.random.default_rng(seed)
-
-
-class Identity:
-    """A posterior whose inputs are their own embeddings."""
-
-    def embed(self, inputs):
-        return inputs
 
 
 def choose(strategy, pool, labelled=None, size=5, seed=0):
