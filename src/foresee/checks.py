@@ -201,7 +201,7 @@ def _what_is_wrong(name: str, probs: Tensor, tolerance: float, offset: int) -> s
     if bool((probs <= 0).all()) and sums_to_one(probs.exp()):
         return f"{name} holds log-probabilities: pass their exp()"
     negative, sums = probs < 0, probs.sum(-1)
-    if bool(((probs < 0) | (probs > 1)).any()) and not bool((sums - 1).abs().amax() <= tolerance):
+    if bool((negative | (probs > 1)).any()) and not bool((sums - 1).abs().amax() <= tolerance):
         lo, hi = probs.amin().item(), probs.amax().item()
         return (
             f"{name} holds values from {lo:.3g} to {hi:.3g} that look like logits: apply softmax "

@@ -54,14 +54,11 @@ class Recipe:
             raise InputError(f"weight_decay must not be negative, got {self.weight_decay}")
         if not 0 <= self.momentum < 1:
             raise InputError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        for name, one, other in (
-            ("optimiser", "sgd", "adam"),
-            ("precision", "float32", "bfloat16"),
-        ):
-            if getattr(self, name) not in (one, other):
-                raise InputError(
-                    f'{name} must be "{one}" or "{other}", got {getattr(self, name)!r}'
-                )
+        choices = {"optimiser": ("sgd", "adam"), "precision": ("float32", "bfloat16")}
+        for name, (one, other) in choices.items():
+            value = getattr(self, name)
+            if value not in (one, other):
+                raise InputError(f'{name} must be "{one}" or "{other}", got {value!r}')
 
     def scaled(self, budget: float) -> "Recipe":
         """Train for ``budget`` times as many iterations, the decay at the same fractions of them.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from foresee import arrays, checks
 from foresee.errors import InputError
@@ -33,7 +34,7 @@ def random_draws(
     """
     weights = np.random.default_rng(seed).standard_normal((t, 4, c))
     logits = np.einsum("nd,tdc->ntc", rng.standard_normal((n, 4)), weights) * spread / 2
-    return _softmax(logits + 2 * rng.standard_normal((n, 1, c)))
+    return np.asarray(softmax(logits + 2 * rng.standard_normal((n, 1, c)), axis=-1))
 
 
 def check_score(
@@ -254,11 +255,11 @@ class LinearPosterior:
     def predict(self, inputs: NDArray[np.float64]) -> NDArray[np.float32]:
         """Probabilities of every draw [n t c]."""
         logits = np.einsum("nd,tdc->ntc", inputs, self.weights)
-        return _softmax(logits).astype(np.float32)
+        return np.asarray(softmax(logits, axis=-1), np.float32)
 
     def point(self, inputs: NDArray[np.float64]) -> NDArray[np.float32]:
         """Probabilities of the mean weights [n c]."""
-        return _softmax(inputs @ self.weights.mean(0)).astype(np.float32)
+        return np.asarray(softmax(inputs @ self.weights.mean(0), axis=-1), np.float32)
 
     def embed(self, inputs: NDArray[np.float64]) -> NDArray[np.float32]:
         """The inputs themselves [n d]."""
@@ -286,11 +287,6 @@ class _Sealed(View):
 def _global_random_state() -> tuple[Any, ...]:
     legacy = np.random.get_state()  # noqa: NPY002
     return str(legacy), torch.get_rng_state().numpy().tobytes()
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
 def _obeys(law: str, check: Callable[..., Any], *args: Any) -> None:

@@ -27,20 +27,8 @@ _BIAS = np.int32(127 << 23)
 _SQRT_HALF = np.int32(0x3F3504F3)  # bits of √½
 _LOG2_PER_EXPONENT = np.float32(math.log(2) / (1 << 23))
 # φ(f) / f² on [√½ − 1, √2 − 1] by a Chebyshev fit; relative error 3.5e-8.
-_PHI = tuple(
-    np.float32(x)
-    for x in (
-        0.5,
-        -0.16666703,
-        0.08333504,
-        -0.04996966,
-        0.03323517,
-        -0.024405537,
-        0.019763948,
-        -0.011298547,
-    )
-)
-_P0, _P1, _P2, _P3, _P4, _P5, _P6, _P7 = _PHI
+_P0, _P1, _P2, _P3 = map(np.float32, (0.5, -0.16666703, 0.08333504, -0.04996966))
+_P4, _P5, _P6, _P7 = map(np.float32, (0.03323517, -0.024405537, 0.019763948, -0.011298547))
 
 
 @intrinsic

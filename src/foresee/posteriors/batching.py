@@ -218,6 +218,11 @@ def one_row_each(outputs: Any, n: int) -> Tensor:
     return outputs
 
 
+def answers(model: nn.Module, x: Batch) -> Tensor:
+    """Run a network: [n c], one row for each of n inputs."""
+    return one_row_each(forward(model, x), size(x))
+
+
 def penultimate(model: nn.Module, x: Batch) -> Tensor:
     """What enters the last nn.Linear that runs, flattened [n d], in eval mode.
 
@@ -239,11 +244,11 @@ def penultimate(model: nn.Module, x: Batch) -> Tensor:
 
 def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
     """Name of the last nn.Linear that runs, and what it reads; nothing where there is none."""
-    last: list[Any] = ["", None]
+    last: dict[str, Any] = {"name": "", "read": None}
     hooks = [
         module.register_forward_pre_hook(
-            lambda _, args, kwargs, name=name: last.__setitem__(
-                slice(None), [name, args[0] if args else kwargs["input"]]
+            lambda _, args, kwargs, name=name: last.update(
+                name=name, read=args[0] if args else kwargs["input"]
             ),
             with_kwargs=True,
         )
@@ -256,7 +261,7 @@ def last_linear(model: nn.Module, x: Batch) -> tuple[str, Tensor | None]:
     finally:
         for hook in hooks:
             hook.remove()
-    return last[0], last[1]
+    return last["name"], last["read"]
 
 
 @contextmanager

@@ -18,14 +18,12 @@ from foresee.posteriors.batching import (
     BATCH,
     Batch,
     Outputs,
+    answers,
     bare,
     each,
-    forward,
     map_batches,
-    one_row_each,
     penultimate,
     probabilities,
-    size,
     weight_of,
 )
 from foresee.posteriors.masks import (
@@ -117,9 +115,7 @@ class McDropout:
 
     def point(self, inputs: Inputs) -> Tensor:
         """Probabilities of the network itself, dropout off [n c]."""
-        return self._map(
-            lambda x: self._probabilities(one_row_each(forward(self.model, x), size(x))), inputs
-        )
+        return self._map(lambda x: self._probabilities(answers(self.model, x)), inputs)
 
     def embed(self, inputs: Inputs) -> Tensor:
         """What the last linear layer reads, dropout off [n d]."""
@@ -164,9 +160,8 @@ class McDropout:
     def _plan(self, x: Batch) -> Split | None:
         """Try the split network on a few rows; trust it only where it agrees with whole passes."""
         if not self._plans:  # masks of inputs that failed must not bind those that will do
-            self._masks.kept.clear()
-            self._masks.numbers.clear()
-            self._masks.calls.clear()
+            for learnt in (self._masks.kept, self._masks.numbers, self._masks.calls):
+                learnt.clear()
         x = each(lambda v: torch.cat([v[:3]] * 3)[:3], x)
         refuse_functional(self.model, x)
         # Two sizes show what is the batch axis.

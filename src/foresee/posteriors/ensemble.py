@@ -17,12 +17,10 @@ from foresee.posteriors.batching import (
     POSITIONAL,
     Batch,
     Outputs,
-    forward,
+    answers,
     map_batches,
-    one_row_each,
     penultimate,
     probabilities,
-    size,
 )
 from foresee.recipe import Recipe
 from foresee.training import Training, fit, seeded
@@ -151,7 +149,7 @@ class Ensemble:
         """Probabilities of every member [n t c]."""
 
         def members(x: Batch) -> Tensor:
-            outputs = [one_row_each(forward(model, x), size(x)) for model in self.models]
+            outputs = [answers(model, x) for model in self.models]
             sizes = sorted({y.shape[1] for y in outputs})
             if len(sizes) > 1:
                 raise InputError(

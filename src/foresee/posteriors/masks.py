@@ -22,9 +22,9 @@ from torch.overrides import TorchFunctionMode
 from foresee.errors import InputError
 from foresee.posteriors.batching import (
     Batch,
+    answers,
     evaluating,
     forward,
-    one_row_each,
     size,
     uncompiled,
     weight_of,
@@ -213,7 +213,7 @@ def whole_pass(model: nn.Module, masks: Masks, x: Batch, draw: int) -> Tensor:
 
     for layer, (name, _) in masks.layers.items():
         vars(layer)["forward"] = masked(layer, name)
-    out = one_row_each(forward(model, x), n)
+    out = answers(model, x)
     masks.calls.update({} if masks.calls else calls)
     if calls != masks.calls:
         raise InputError(

@@ -10,12 +10,10 @@ from foresee.posteriors import sklearn
 from foresee.posteriors.batching import (
     BATCH,
     Outputs,
-    forward,
+    answers,
     map_batches,
-    one_row_each,
     penultimate,
     probabilities,
-    size,
 )
 from foresee.types import Array, Inputs
 
@@ -75,9 +73,7 @@ class Point:
         if not isinstance(model, nn.Module):
             names = sklearn.class_names([model], self.classes)
             return sklearn.map_rows(lambda x: sklearn.class_probs(model, x, names), inputs)
-        outputs = map_batches(
-            lambda x: one_row_each(forward(model, x), size(x)), inputs, model, batch=self.batch
-        )
+        outputs = map_batches(lambda x: answers(model, x), inputs, model, batch=self.batch)
         return probabilities(outputs, self.outputs, self.classes)
 
     def embed(self, inputs: Inputs) -> Array:

@@ -33,11 +33,10 @@ from foresee.kernels import elementwise, tiled
 from foresee.strategies.candidates import (
     at_once,
     check_subsets,
-    checked_draws,
     draw_candidates,
+    draws_at,
     gathered,
     pool_draws,
-    predicted,
     target_draws,
 )
 from foresee.types import View
@@ -87,9 +86,7 @@ class BatchMell:
         scores = torch.cat([tiled.log_loss_reduction(pool.to(val), val) for pool in pools])
         keep = None if self.shortlist is None else max(self.shortlist, size)
         best = order[scores.sort(descending=True, stable=True).indices[:keep].cpu().numpy()]
-        name = "posterior.predict(pool)"
-        short = predicted(name, view.posterior.predict, view.pool[best], len(best))
-        pool = checked_draws(name, short).to(val)
+        pool = draws_at(view, "pool", best).to(val)
 
         def gain(beliefs: Beliefs) -> Tensor:
             return target_information(pool, val, beliefs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -105,10 +105,8 @@ def with_draws(view: View, draws: Callable[[int], int]) -> View:
     """The view with at least ``draws(classes)`` draws, where its posterior can make them."""
     if not hasattr(view.posterior, "at_least"):
         return view
-    classes = predicted("posterior.predict(pool)", view.posterior.predict, view.pool[:1], 1).shape[
-        2
-    ]
-    return replace(view, posterior=more_draws(view.posterior, draws(classes)))
+    one = predicted("posterior.predict(pool)", view.posterior.predict, view.pool[:1], 1)
+    return replace(view, posterior=more_draws(view.posterior, draws(one.shape[2])))
 
 
 def target_draws(
@@ -130,6 +128,15 @@ def pool_draws(
         if val is not None:
             checks.same_posterior(probs, val)
         yield probs
+
+
+def draws_at(
+    view: View, name: Literal["pool", "val"], positions: NDArray[np.int64]
+) -> Float[Tensor, "k t c"]:
+    """Checked predictions for the points at these positions of the pool or the target, at once."""
+    answered, inputs = f"posterior.predict({name})", getattr(view, name)[positions]
+    draws = predicted(answered, view.posterior.predict, inputs, len(positions))
+    return checked_draws(answered, draws)
 
 
 def checked_draws(name: str, values: Any) -> Float[Tensor, "n t c"]:
@@ -171,6 +178,14 @@ def point_predictions(name: str, posterior: Posterior, inputs: Any) -> Float[Ten
         return probs if probs.dtype.itemsize >= 4 else probs.float() / probs.float().sum(1, True)
 
     return matrix(name, checked, inputs)
+
+
+def labelled_embeddings(view: View, like: Float[Tensor, "n d"]) -> Float[Tensor, "l d"]:
+    """Embeddings of what is labelled, where these others are; none, if nothing is."""
+    if view.labelled is None or not len(view.labelled):
+        return like[:0]
+    name, embed = "posterior.embed(labelled)", view.posterior.embed
+    return matrix(name, embed, view.labelled).to(like.device)
 
 
 def matrix(name: str, function: Callable[[Any], Any], inputs: Any) -> Float[Tensor, "n d"]:

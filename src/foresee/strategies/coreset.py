@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee.kernels import tiled
-from foresee.strategies.candidates import check_request, matrix
+from foresee.strategies.candidates import check_request, labelled_embeddings, matrix
 from foresee.strategies.kmeanspp import RESOLUTION, approach
 from foresee.types import View
 
@@ -49,11 +49,8 @@ class Coreset:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         check_request(view, size, rng)
         order = rng.permutation(len(view.pool))  # of equals the first wins: chance says which it is
-        embed = view.posterior.embed
-        rows = matrix("posterior.embed(pool)", embed, view.pool)
-        known = rows[:0]
-        if view.labelled is not None and len(view.labelled):
-            known = matrix("posterior.embed(labelled)", embed, view.labelled).to(rows.device)
+        rows = matrix("posterior.embed(pool)", view.posterior.embed, view.pool)
+        known = labelled_embeddings(view, rows)
         with tiled.full_precision():
             points = rows[order]
             # ‖x‖² + ‖y‖² − 2 xy cancels less around the mean.

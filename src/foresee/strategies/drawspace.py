@@ -205,9 +205,9 @@ class Labels:
         S: Float[Tensor, "t t"],
         noise: float,
         aleatoric: bool = True,
-        executor: Executor | None = None,
     ) -> None:
-        self.E, self.S, self.aleatoric, self.executor = E, S, aleatoric, executor
+        self.E, self.S, self.aleatoric = E, S, aleatoric
+        self.executor: Executor | None = None
         self._S = S if noise < _COARSE or E.is_cuda else S.to(E)
         identity = torch.eye(E.shape[1], dtype=E.dtype, device=E.device)  # [k k]
         # N [k k]; by the draws' own account without − E Eᵀ: `change` and `survey` take W − I for W.

@@ -49,12 +49,12 @@ from foresee.strategies.candidates import (
     check_number,
     check_subsets,
     check_target,
-    checked_draws,
     draw_candidates,
+    draws_at,
+    labelled_embeddings,
     matrix,
     point_predictions,
     pool_draws,
-    predicted,
 )
 from foresee.strategies.kmeanspp import approach
 from foresee.types import Array, View
@@ -217,14 +217,11 @@ class UncertaintyHerding:
         self, view: View, name: Literal["pool", "val"], covered: NDArray[np.int64]
     ) -> Float[Tensor, "m"]:
         """u of the points at these positions of the pool or of the target."""
-        inputs = view.val if name == "val" else view.pool
         if self.point:
-            parts = [point_predictions(name, view.posterior, arrays.Rows(inputs, covered))]
+            inputs = arrays.Rows(getattr(view, name), covered)
+            parts = [point_predictions(name, view.posterior, inputs)]
         elif name == "val":
-            draws = predicted(
-                "posterior.predict(val)", view.posterior.predict, inputs[covered], len(covered)
-            )
-            parts = [checked_draws("posterior.predict(val)", draws).mean(1)]
+            parts = [draws_at(view, "val", covered).mean(1)]
         else:
             parts = [probs.mean(1) for probs in pool_draws(view, covered)]
         return torch.cat([_doubt(part, self.temperature) for part in parts])
@@ -286,9 +283,7 @@ def _chosen(
     if strategy.cover == "both":
         covered["pool"] = order[: strategy.targets]  # candidates are in random order
         goals = torch.cat([goals, points[: strategy.targets]])
-    known = points[:0]
-    if view.labelled is not None and len(view.labelled):
-        known = _embedded(view, "labelled", view.labelled)
+    known = torch.nn.functional.normalize(labelled_embeddings(view, points), dim=1)
     worth = None
     if doubts is not None:
         worth = torch.cat([doubts(view, name, where).to(goals) for name, where in covered.items()])

@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foresee import arrays, checks, seeding
-from foresee.strategies.candidates import check_subsets, draw_candidates, matrix
+from foresee.strategies.candidates import (
+    check_subsets,
+    draw_candidates,
+    labelled_embeddings,
+    matrix,
+)
 from foresee.types import View
 
 _SMALLEST = 5  # points of a cluster that counts
@@ -62,11 +67,9 @@ class TypiClust:
     def __call__(self, view: View, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return positions in ``view.pool`` [size], in the order of the choice."""
         order = draw_candidates(view, size, self.candidates, rng)
-        embed = view.posterior.embed
-        points = matrix("posterior.embed(pool)", embed, arrays.Rows(view.pool, order))
-        known = points[:0]
-        if view.labelled is not None and len(view.labelled):
-            known = matrix("posterior.embed(labelled)", embed, view.labelled).to(points)
+        pool = arrays.Rows(view.pool, order)
+        points = matrix("posterior.embed(pool)", view.posterior.embed, pool)
+        known = labelled_embeddings(view, points).to(points)
         rows = torch.nn.functional.normalize(torch.cat([points, known]), dim=1)
         k = min(len(known) + size, self.clusters, len(rows))
         cluster = _clusters(rows, k, seeding.number(rng))
