@@ -170,10 +170,9 @@ class _Layer:
         self.p, self.h = p.to(h), h
         self.likeliest = self.p.argmax(1)[:, None, None]
 
-    def some(self, which: Int[Tensor, "k"] | NDArray[np.int64] | slice) -> "_Layer":
+    def some(self, positions: Int[Tensor, "k"] | NDArray[np.int64] | slice) -> "_Layer":
         """Those at these positions."""
-        which = torch.from_numpy(which) if isinstance(which, np.ndarray) else which
-        return _Layer(self.p[which], self.h[which])
+        return _Layer(self.p[positions], self.h[positions])
 
     def joined(self, other: "_Layer") -> "_Layer":
         """These and those of another."""
