@@ -69,9 +69,9 @@ def draw_targets(view: View, targets: int | None, rng: np.random.Generator) -> A
     """Predictions for the validation set, or for a random subset of it; as `predicted`."""
     check_target(view)
     m = len(view.val)
-    some = slice(None) if targets is None or targets >= m else rng.choice(m, targets, replace=False)
-    n = m if isinstance(some, slice) else len(some)
-    return predicted("posterior.predict(val)", view.posterior.predict, view.val[some], n)
+    n = m if targets is None else min(targets, m)
+    inputs = view.val[rng.choice(m, n, replace=False) if n < m else slice(None)]
+    return predicted("posterior.predict(val)", view.posterior.predict, inputs, n)
 
 
 def predicted(

@@ -86,10 +86,7 @@ _COARSE = 1e-2  # noise from which float32 is enough for K
 def explained(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n c t"]:
     """E = (P − p̄)ᵀ / √(t p̄)."""
     n, t, c = probs.shape
-    E = probs.new_empty(n, c, t)
-    for part in _parts(n, t * c, probs):
-        E[part] = _explained(probs[part])[0]
-    return E
+    return gathered((_explained(probs[part])[0] for part in _parts(n, t * c, probs)), n)
 
 
 def reflected(probs: Float[Tensor, "n t c"]) -> Float[Tensor, "n k t"]:

@@ -3,7 +3,6 @@
 The equations are those of `drawspace`; all labels are followed, in float64.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,13 +66,10 @@ class Priced:
         view = with_draws(view, lambda classes: rule.enough_draws(size, classes))
         val = target_draws(view, None, rng)
         noise = rule.enough_noise(size, *val.shape[1:])
-
-        def rows() -> Iterator[Float[Tensor, "l k t"]]:
-            for probs in pool_draws(view, order, val):
-                yield reflected(coarsened(probs.double(), self.classes))
-
+        pool = pool_draws(view, order, val)
+        rows = (reflected(coarsened(probs.double(), self.classes)) for probs in pool)
         with tiled.full_precision():
-            labels = Labels(gathered(rows(), len(order)), target_gram(val), noise, rule.aleatoric)
+            labels = Labels(gathered(rows, len(order)), target_gram(val), noise, rule.aleatoric)
             return order[_select(labels, torch.from_numpy(self.costs[order]), size)]
 
 

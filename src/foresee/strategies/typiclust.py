@@ -14,7 +14,6 @@ outlier's, and waits until no other has a point left.
 
 import warnings
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -125,10 +124,10 @@ def _least_distance(points: Float[Tensor, "n d"], neighbours: int) -> int:
     n, rows = len(points), points.double()  # near distances are small differences
     k = min(neighbours, n // 2)
     # By differences, not products: two that are each other's nearest must be equals to the bit.
-    distances = partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_dist")
+    exact = "donot_use_mm_for_euclid_dist"
     totals = [
         # Among the k + 1 nearest is the point itself, at distance 0.
-        distances(part, rows).topk(k + 1, largest=False).values.sum(1)
+        torch.cdist(part, rows, compute_mode=exact).topk(k + 1, largest=False).values.sum(1)
         for part in rows.split(max(1, _TILE // n))
     ]
     return int(torch.cat(totals).argmin())
