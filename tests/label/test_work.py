@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -220,7 +221,7 @@ def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    lines = [Spec(texts).plain(), {"events": [{"kind": "dance"}], "size": 2}]
+    lines = [asdict(Spec(texts)), {"events": [{"kind": "dance"}], "size": 2}]
     lines.append({"events": [], "size": 2})
     for line in lines:
         process.stdin.write(json.dumps(line) + "\n")

@@ -4,7 +4,7 @@ import io
 import os
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -51,14 +51,6 @@ class Spec:
     holdout: float = 0.1
     batch: int = 10
     candidates: int | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it.
-
-        >>> Spec(**Spec("photos").plain()) == Spec("photos")
-        True
-        """
-        return asdict(self)
 
     def read(self, path: str, names_only: bool = False) -> sources.Source:
         """Rows of the pool or the target; of images the names alone, if these are enough."""

@@ -15,7 +15,7 @@ import uvicorn
 
 from foresee.errors import InputError
 from foresee.label.book import LABEL, Book, plain
-from foresee.label.fitter import Fitter, started
+from foresee.label.fitter import Fitter, end, started
 from foresee.label.guard import is_loopback as is_loopback
 from foresee.label.imports import Taken, take_over
 from foresee.label.items import Items, Spec
@@ -98,8 +98,7 @@ class Serving:
         classes = spelled(classes)
         with ExitStack() as undo:  # what was begun ends where the rest cannot be
             process = started(spec)
-            undo.callback(process.communicate)
-            undo.callback(process.kill)
+            undo.callback(end, process)
             self.book = Book(Items(spec), out, classes)
             undo.callback(self.book.close)
             self.taken: Taken | None = None
@@ -108,11 +107,11 @@ class Serving:
             self._socket = listening(host, port)
             undo.pop_all()
         token = token or secrets.token_urlsafe(24)
-        self.port = self._socket.getsockname()[1]
+        at = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{origin or f'http://{shown}:{self.port}'}/?token={token}"
+        self.url = f"{origin or f'http://{shown}:{at}'}/?token={token}"
         self.fitter = Fitter(self.book, patience, ahead, process)
-        self.app = application(self.book, self.fitter, token, shown, self.port, origin)
+        self.app = application(self.book, self.fitter, token, shown, at, origin)
 
     def run(self, browse: bool = False) -> None:
         """Serve until interrupted."""
