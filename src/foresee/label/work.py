@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,10 +33,11 @@ IMAGES, CANDIDATES = 1000, 4000
 _TARGETS = 500
 _WHY = 4  # target items that explain an item
 
+# From what is asked, a line, to what is answered in another.
+Answer: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
-def main(
-    make: "Callable[[Spec], Callable[[dict[str, Any]], dict[str, Any]]] | None" = None,
-) -> None:
+
+def main(make: Callable[[Spec], Answer]) -> None:
     """Serve whoever started this process, until they are gone; ``make`` makes what answers."""
     os.nice(19)
     answers = os.fdopen(os.dup(1), "w")
@@ -46,7 +47,7 @@ def main(
     threading.Thread(target=_listen, args=[lines], daemon=True).start()
     spec = Spec(**json.loads(lines.get()))
     try:
-        answer = (make or worker)(spec)
+        answer = make(spec)
     except Exception as error:  # whatever a stranger's model or data do, labelling goes on
         answer = partial(_refuse, error)
     while True:
@@ -69,7 +70,7 @@ def _listen(lines: "queue.Queue[str]") -> None:
     os._exit(0)  # in the middle of a fit too: nobody waits for it
 
 
-def worker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def worker(spec: Spec) -> Answer:
     """A function that answers what is asked, of a learner that follows the page's.
 
     It is told ``events`` that are new and the ``size`` of the next batch, and returns the ``batch``
@@ -163,12 +164,11 @@ def _own(name: str, recipe: Any) -> dict[str, Any]:
     from foresee.lab.methods import load
 
     found = load(name, "model")
-    if hasattr(found, "fit") and not isinstance(found, type):
-        return {"model": found}
-    if {"inputs", "labels"} <= set(inspect.signature(found).parameters):
+    fits = hasattr(found, "fit") and not isinstance(found, type)
+    if fits or {"inputs", "labels"} <= set(inspect.signature(found).parameters):
         return {"model": found}
     return {"model": found, "recipe": recipe}
 
 
 if __name__ == "__main__":
-    main()
+    main(worker)

@@ -8,7 +8,6 @@ what is asked alone, so that whatever happened before, the same labels give the 
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from foresee.label import work
 from foresee.label.items import Spec
 from foresee.learner.pool import subset
-from foresee.reading import sources
+from foresee.reading import sources, tables
 from foresee.reading.sources import Source
 from foresee.seeding import generator
 
@@ -28,7 +27,7 @@ _TARGETS = 500
 IMAGES, TEXTS = 2000, 20_000
 
 
-def ranker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def ranker(spec: Spec) -> work.Answer:
     """A function that answers what is asked, of the pool in the backend's folder.
 
     It is asked with labels by id (``told``), ids to leave out (``skip``), and the ``size`` of the
@@ -102,13 +101,8 @@ def _target(spec: Spec) -> Any:
     if path.is_dir():
         return spec.read(spec.target)
     column = (spec.inputs or ("",))[0]
-    return sources.read(path, inputs=column if _has_column(path, column) else None)
-
-
-def _has_column(path: Path, column: str) -> bool:
-    from foresee.reading.tables import columns
-
-    return path.suffix.lower() in (".csv", ".parquet") and column in columns(path)
+    there = tables.names(path, ()) or ()
+    return sources.read(path, inputs=column if column in there else None)
 
 
 if __name__ == "__main__":
