@@ -156,7 +156,6 @@ def suggest(
         travelling = _able_to_travel(posterior)
         values = _target(target, posterior, called)
         scorer = Scorer(called, values, loss, scratch)
-        scorer.check_target()
         work = Work(scorer, replace(short), seed, column, ids, travelling, read, cpus)
         pool = opened(dataset, work, exclude, shard, workers, gpus)
         passed, rows = set[str](), 0
