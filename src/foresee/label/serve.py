@@ -8,7 +8,6 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import uvicorn
@@ -37,17 +36,13 @@ def check(host: str, token: str | None, origin: str | None = None) -> None:
             f"--host {host} opens the page to other machines: pass --token, a secret of at least "
             f"{_TOKEN} characters, or leave --host out"
         )
-    if token is not None and (len(token) < _TOKEN or not token.isascii() or not _plain(token)):
+    if token is not None and not re.fullmatch(rf"[A-Za-z0-9_-]{{{_TOKEN},}}", token):
         raise InputError(f"--token must be at least {_TOKEN} letters and digits, or - and _")
     if origin is not None and not re.fullmatch(r"https?://[a-z0-9.-]+(:\d+)?", origin):
         raise InputError(
             f"--origin must be an address as https://label.example, got {origin}: leave out what "
             "follows the host, and write it in small letters"
         )
-
-
-def _plain(token: str) -> bool:
-    return all(letter.isalnum() or letter in "-_" for letter in token)
 
 
 def spelled(classes: Sequence[str]) -> list[str]:
@@ -123,12 +118,7 @@ class Serving:
     def __enter__(self) -> "Serving":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.fitter.stop()
         self._socket.close()
         self.book.close()

@@ -1,6 +1,5 @@
 """The page's server: questions go out, answers come in, and are on the disk before it says so."""
 
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.resources import files as resources
@@ -213,7 +212,7 @@ class Page:
             "total": len(pool) + sum(name not in pool.places for name in list(state.held)),
             "card": known.card,
             "batch": known.batch,
-            "promise": None if known.promise is None else _finite(known.promise),
+            "promise": known.promise,
             "trained": known.trained,
             "fitting": self.fitter.busy,
             "error": known.error,
@@ -279,10 +278,6 @@ def _plain(text: str, most: int, what: str) -> str:
     if not (found := plain(text, most)):
         raise HTTPException(422, f"{what} must be 1 to {most} characters that can be seen")
     return found
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _static(name: str, kind: str) -> Response:

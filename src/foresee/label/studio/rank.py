@@ -7,7 +7,6 @@ what is asked alone, so that whatever happened before, the same labels give the 
 """
 
 import json
-import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,11 +79,8 @@ def _rank(
     probs = learner.proba_of(names)
     labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
     shares = probs.max(1).astype(np.float64).round(4).tolist()
-    promise = learner.promise()
-    return {
-        "queue": list(zip(names, labels, shares, strict=True)),
-        "promise": promise if math.isfinite(promise) else None,
-    }
+    queue = list(zip(names, labels, shares, strict=True))
+    return {"queue": queue, "promise": learner.promise()}
 
 
 def _pool(spec: Spec) -> Source:
