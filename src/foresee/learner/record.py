@@ -119,9 +119,8 @@ class State:
     # Those of them that were held out: twice, what was released in between.
     drawn: int = 0
     last: Batch | None = None
-    # Labels told or taken back and points released, in lines; how many the last batch knew of.
+    # Labels told or taken back and points released, in lines.
     changes: int = 0
-    seen: int = -1
     # All answers to an id that were not taken back, the last of which counts, and by whom.
     given: dict[Id, list[tuple[Label | Answer, str | None]]] = field(default_factory=dict)
     # What was told under which of the caller's keys.
@@ -130,7 +129,7 @@ class State:
     @property
     def moved(self) -> bool:
         """Whether something was told or released since the last batch was chosen."""
-        return self.seen != self.changes
+        return self.last is None or self.last.seen != self.changes
 
     def apply(self, event: Event) -> None:
         """Let an event have happened."""
@@ -143,7 +142,6 @@ class State:
             self.out.update(dict.fromkeys(ids))
             self.batches, self.asked = self.batches + 1, self.asked + len(ids)
             self.drawn += len(self.last.held)
-            self.seen = self.last.seen
             return
         if kind == "take":
             self.out.update({name: who for name in ids if name in self.out})
