@@ -38,7 +38,6 @@ class Spec:
         seed: of everything random.
         holdout: the share of questions that measure accuracy.
         batch: how many items are chosen at once.
-        candidates: from how many; None: as many as suit the data.
     """
 
     pool: str
@@ -50,7 +49,6 @@ class Spec:
     seed: int = 0
     holdout: float = 0.1
     batch: int = 10
-    candidates: int | None = None
 
     def read(self, path: str, names_only: bool = False) -> sources.Source:
         """Rows of the pool or the target; of images the names alone, if these are enough."""

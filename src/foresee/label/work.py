@@ -13,14 +13,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from foresee import arrays
 from foresee.errors import DrawsWarning, InputError
 from foresee.label import extract
 from foresee.label.items import Spec
@@ -93,18 +90,14 @@ def worker(spec: Spec) -> Answer:
         holdout=spec.holdout,
         **model_of(spec, pool.inputs),
     )
-    shape = getattr(pool.inputs, "shape", ())
-    most = spec.candidates or (IMAGES if len(shape) == 4 else CANDIDATES)
-    return partial(_answer, learner, arrays.rows("pool", pool.inputs), pool.ids, most)
+    return partial(_answer, learner, pool.inputs)
 
 
-def _answer(
-    learner: Any, rows: Any, ids: Sequence[Any], most: int, asked: dict[str, Any]
-) -> dict[str, Any]:
+def _answer(learner: Any, inputs: Any, asked: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     learner.follow(asked["events"])
     warm = len(learner.classes_) > 1
-    learner.candidates, learner.targets = (most, _TARGETS) if warm else (COLD, COLD)
+    learner.candidates, learner.targets = looked_at(inputs, warm)
     batch = learner.propose(asked["size"])
     fields = ("ids", "scores", "promise", "held", "size", "seen")
     found: dict[str, Any] = {"batch": {name: getattr(batch, name) for name in fields}}
@@ -117,12 +110,17 @@ def _answer(
             found["card"] = [card.accuracy, card.low, card.high, card.n]
         if picked:
             told = learner.why(picked, _WHY)
-            places = {name: place for place, name in enumerate(ids)}
             found["why"] = [told[name] for name in picked]
-            guesses = learner.predict(rows[np.array([places[name] for name in picked])])
-            found["guess"] = [str(label) for label in guesses]
+            likeliest, classes = learner.proba_of(picked).argmax(1), learner.classes_
+            found["guess"] = [str(classes[place]) for place in likeliest]
     found["seconds"] = time.perf_counter() - start
     return found
+
+
+def looked_at(inputs: Any, warm: bool) -> tuple[int, int]:
+    """Of how many points of the pool, and of the target, a batch is chosen."""
+    is_image = len(getattr(inputs, "shape", ())) == 4
+    return (IMAGES if is_image else CANDIDATES, _TARGETS) if warm else (COLD, COLD)
 
 
 def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from foresee.reading import sources, tables
 from foresee.reading.sources import Source
 from foresee.seeding import generator
 
-_TARGETS = 500
 # Tasks that are scored for one order, drawn anew for each: fewer images, as draws of these cost.
 IMAGES, TEXTS = 2000, 20_000
 
@@ -61,8 +60,7 @@ def _rank(
     if not left:
         return {"queue": [], "promise": None}
     warm = len(set(told.values())) > 1
-    most = work.IMAGES if is_image else work.CANDIDATES
-    learner.candidates, learner.targets = (most, _TARGETS) if warm else (work.COLD, work.COLD)
+    learner.candidates, learner.targets = work.looked_at(pool.inputs, warm)
     first = learner.propose(min(asked["size"], len(left))).ids
     rest = [name for name in left if name not in set(first)]
     if not warm:
@@ -76,8 +74,8 @@ def _rank(
     sure = learner.proba_of([rest[i] for i in others]).max(1) if len(others) else []
     places = [*scored[order].tolist(), *others[np.argsort(sure, kind="stable")].tolist()]
     names = [*first, *(rest[i] for i in places)]
-    probs = learner.proba_of(names)
-    labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
+    probs, classes = learner.proba_of(names), learner.classes_
+    labels = [classes[i] for i in probs.argmax(1).tolist()]
     shares = probs.max(1).astype(np.float64).round(4).tolist()
     queue = list(zip(names, labels, shares, strict=True))
     return {"queue": queue, "promise": learner.promise()}
