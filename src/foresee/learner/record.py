@@ -211,9 +211,7 @@ def history(events: Iterable[Event]) -> list[Told]:
 class Record:
     """The file of a learner, open for writing: no other process may open it until `close`."""
 
-    def __init__(
-        self, path: Path, header: dict[str, Any], classes: Sequence[Label] | None = None
-    ) -> None:
+    def __init__(self, path: Path, header: dict[str, Any], classes: Sequence[Label] | None) -> None:
         self.path, self._classes = path, classes
         self._who = path.with_name(f".{path.name}.who")
         self._lock = FileLock(
