@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and what is added to one."""
 
 import os
 import platform
@@ -38,6 +38,23 @@ def write(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):  # where nothing can be written, this says so once more
             temporary.unlink()
+
+
+def append(path: Path, content: bytes) -> None:
+    """Write at the end of a file; when this returns it is on the disk."""
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):  # what stays is torn, and dropped when it is read
+            os.truncate(path, size)
+        raise InputError(
+            f"{path} could not be written ({error.strerror}): make room and do the same again; all "
+            "that was written before is safe"
+        ) from error
 
 
 def _sweep(folder: Path) -> None:

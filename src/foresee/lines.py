@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foresee import files
 from foresee.errors import InputError
 
 CHECKSUMS = {"checksums": "crc32"}
@@ -106,19 +107,7 @@ def append_all(path: Path, several: Iterable[dict[str, Any]], above: int | None)
     for values in several:
         line, total = encode(values, total)
         written.append(line)
-    size = path.stat().st_size if path.exists() else 0
-    try:
-        with open(path, "ab") as file:
-            file.write(b"".join(written))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        with suppress(OSError):  # what stays is a torn line, and dropped when it is read
-            truncate(path, size)
-        raise InputError(
-            f"{path} could not be written ({error.strerror}): make room and do the same again; all "
-            "that was written before is safe"
-        ) from error
+    files.append(path, b"".join(written))
     return total
 
 

@@ -166,7 +166,6 @@ def score_all(
         advance: hears how many rows are done after each piece.
     """
     scorer = Scorer(score, target, loss, scratch)
-    scorer.check_target()
     start = 0
     for piece in pool.pieces(scorer.rows_at_once(pool.row_bytes)):
         stop = start + len(piece)
@@ -198,8 +197,7 @@ class Scorer:
     loss: Sequence[Sequence[float]] | None = None
     scratch: int = 256 << 20
 
-    def check_target(self) -> None:
-        """Check the target's values."""
+    def __post_init__(self) -> None:
         if self.target is not None:
             checks.rows_sum_to_one("target", arrays.tensor(self.target))
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from foresee import files, predictions, scores, suggest
 from foresee.cli.app import app
-from foresee.cli.suggest import _SCORES, ScoreName
+from foresee.cli.suggest import ScoreName
 from foresee.errors import InputError
 from foresee.reading import archives, kept
 from foresee.shortlist import Shortlist
@@ -68,7 +68,7 @@ def run(*args, pool="pool.npy", target="val.npy", k="5"):
 
 
 def target_for(score):
-    return "val.npy" if _SCORES[score][1] else None
+    return "val.npy" if suggest.SCORES[score] else None
 
 
 def parse(text):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from visitors import Site
 from foresee import InputError
 from foresee.cli.app import app
 from foresee.label import extract, work
-from foresee.label.fitter import Fitter, started
+from foresee.label.fitter import Fitter, answer, started
 from foresee.label.items import Items, Spec
 from foresee.learner import Batch
 
@@ -192,9 +193,7 @@ def test_without_a_model_it_says_so_again_and_again(texts, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     process = started(Spec(texts, model="nowhere.py:build"))
     for _ in range(2):
-        process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
-        process.stdin.flush()
-        assert "there is no file" in json.loads(process.stdout.readline())["error"]
+        assert "there is no file" in answer(process, {"events": [], "size": 2})["error"]
     process.communicate(timeout=60)
     assert process.returncode == 0
 
@@ -205,9 +204,7 @@ def test_files_in_the_folder_are_no_programs(texts, tmp_path, monkeypatch):
     for name in ("torch", "numpy", "queue"):
         (tmp_path / f"{name}.py").write_text("open('was-run', 'w')")
     process = started(Spec(texts))
-    process.stdin.write(json.dumps({"events": [], "size": 2}) + "\n")
-    process.stdin.flush()
-    assert len(json.loads(process.stdout.readline())["batch"]["ids"]) == 2
+    assert len(answer(process, {"events": [], "size": 2})["batch"]["ids"]) == 2
     process.communicate(timeout=60)
     assert not (tmp_path / "was-run").exists()
 
@@ -220,7 +217,7 @@ def test_it_answers_line_by_line_and_ends_with_whoever_started_it(texts):
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    lines = [Spec(texts).plain(), {"events": [{"kind": "dance"}], "size": 2}]
+    lines = [asdict(Spec(texts)), {"events": [{"kind": "dance"}], "size": 2}]
     lines.append({"events": [], "size": 2})
     for line in lines:
         process.stdin.write(json.dumps(line) + "\n")

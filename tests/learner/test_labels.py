@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from foresee import SKIP, InputError, Learner
+from foresee import SKIP, InputError, Learner, lines
 from foresee.learner.written import looks, read, written
 
 N = 24
@@ -363,8 +363,6 @@ def test_records_of_the_format_before_are_read(tmp_path):
 
 
 def test_a_line_that_means_nothing_is_refused(tmp_path):
-    from foresee import lines
-
     with told(learner(path=tmp_path / "state"), ((1, 2), (3, 4))):
         pass
     whole = lines.parse(tmp_path / "state", (tmp_path / "state").read_bytes()).values

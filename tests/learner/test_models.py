@@ -407,8 +407,6 @@ def test_a_function_must_return_a_posterior():
     ids=lambda rows: type(rows).__name__,
 )
 def test_raw_features_of_any_rows(rows):
-    from foresee import arrays
-
     rows = arrays.rows("pool", rows)
     found = cold.features(rows, rows)
     n = len(rows)

@@ -117,17 +117,8 @@ def label(
 
     extract.check(model)
     columns = None if inputs is None else tuple(_split(inputs))
-    spec = Spec(
-        str(pool),
-        None if target is None else str(target),
-        columns,
-        ids,
-        size or extract.side(model),
-        model,
-        seed,
-        holdout,
-        batch,
-    )
+    sample, side = None if target is None else str(target), size or extract.side(model)
+    spec = Spec(str(pool), sample, columns, ids, side, model, seed, holdout, batch)
     if (export is None) != (to is None):
         stop("error: --export and --to belong together: pass both or none", code=2)
     if export is not None and to is not None:

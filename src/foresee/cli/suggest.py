@@ -6,7 +6,6 @@ import time
 import warnings
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,23 +18,20 @@ from rich.text import Text
 from foresee.cli.console import FILE, LOSS_HELP, cores, note, progress_bar, show, stop, to_stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from foresee.predictions import Predictions
     from foresee.suggest import Choice, Picks
 
 ScoreName = StrEnum("ScoreName", ["mell", "mezl", "mebl", "eer", "bald", "entropy_mc", "entropy"])
 # The strategy where neither it nor a score is named.
 DEFAULT = "greedy"
-# What each tells, and whether it looks at the target.
-_SCORES = {
-    "mell": ("expected reduction of the log loss, in nats", True),
-    "mezl": ("expected reduction of the error rate", True),
-    "mebl": ("expected reduction of the Brier loss", True),
-    "eer": ("expected reduction of the loss given by --loss", True),
-    "bald": ("information about the model, in nats", False),
-    "entropy_mc": ("entropy of the mean prediction, in nats", False),
-    "entropy": ("entropy of the prediction, in nats", False),
+_MEANINGS = {
+    "mell": "expected reduction of the log loss, in nats",
+    "mezl": "expected reduction of the error rate",
+    "mebl": "expected reduction of the Brier loss",
+    "eer": "expected reduction of the loss given by --loss",
+    "bald": "information about the model, in nats",
+    "entropy_mc": "entropy of the mean prediction, in nats",
+    "entropy": "entropy of the prediction, in nats",
 }
 
 
@@ -49,11 +45,7 @@ class _Request:
 
     @property
     def meaning(self) -> str:
-        return _SCORES[self.score][0]
-
-    @property
-    def needs_target(self) -> bool:
-        return _SCORES[self.score][1]
+        return _MEANINGS[self.score]
 
 
 def suggest(
@@ -132,7 +124,7 @@ def suggest(
     """
     with progress_bar() as bar:
         task = bar.add_task("loading", total=None)
-        from foresee import suggest as steps
+        from foresee import checks, suggest as steps
 
         def advance(done: int) -> None:
             stage = "choosing" if done == len(rows) else "scoring"
@@ -144,22 +136,34 @@ def suggest(
         if out is not None:
             inputs = (pool, target, loss, ids, *(exclude or []))
             steps.check_out(out, [str(source) for source in inputs if source])
-        if target is not None and not request.needs_target:
+        if target is not None and not steps.SCORES[request.score]:
             note(f"{request.option} does not look at --target")
             target = None
         start = time.perf_counter()
         if ray is not None and not _is_faster_plain(ray, force_ray, pool, target, request, k):
-            told = _Told(pool, target, loss, ids, exclude or [], request, k, shortlist)
-            csv, n = _on_ray(ray, told, seed, memory << 20, lambda n: bar.update(task, completed=n))
+            csv, n = _on_ray(
+                pool,
+                target,
+                k,
+                request,
+                loss,
+                exclude or [],
+                ids=ids,
+                shortlist=shortlist,
+                seed=seed,
+                scratch=memory << 20,
+                address=ray,
+                advance=lambda n: bar.update(task, completed=n),
+            )
             _finish(csv, n, request, k, out, time.perf_counter() - start)
             return
         rows, targets = _read(pool, target, request, k)
         costs = None if loss is None else steps.read_loss(loss, rows.shape[2])
         ids = _ids(pool, ids)
         passed = steps.excluded(rows, ids, exclude or [], note)
-        chosen = _sized(request, k, len(rows) - len(passed), shortlist)
-        how = {"seed": seed, "scratch": memory << 20, "loss": costs, "advance": advance}
-        picks = chosen(rows, targets, excluded=passed, **how)
+        checks.count("k", k, len(rows) - len(passed), of="the pool that are not excluded")
+        how: dict[str, Any] = {"seed": seed, "scratch": memory << 20, "advance": advance}
+        picks = _picks(rows, targets, request, k, shortlist, loss=costs, excluded=passed, **how)
         if picks.copies:
             note(
                 f"only {k - picks.copies:,} rows differ in their predictions: the last "
@@ -203,50 +207,37 @@ def _is_faster_plain(
     return True
 
 
-@dataclass(frozen=True)
-class _Told:
-    """The options that say what to suggest."""
-
-    pool: str
-    target: str | None
-    loss: Path | None
-    ids: str | None
-    exclude: list[str]
-    request: _Request
-    k: int
-    shortlist: int | None
-
-
 def _on_ray(
-    ray: str, told: _Told, seed: int, scratch: int, advance: "Callable[[int], object]"
+    pool: str,
+    target: str | None,
+    k: int,
+    request: _Request,
+    loss: Path | None,
+    exclude: list[str],
+    **how: Any,
 ) -> tuple[str, int]:
-    """The CSV of the picks, and how many rows were scored."""
+    """The CSV of the picks, and how many rows were scored; ``how`` is for `scale.suggest`."""
     from foresee import predictions, scale, suggest as steps
 
-    path, _, column = told.pool.rpartition(".parquet:")
-    target = None if told.target is None else predictions.read("--target", told.target).all()
-    by_score = told.request.strategy is None
-    names = (name.strip() for file in told.exclude for name in predictions.names("--exclude", file))
+    path, _, column = pool.rpartition(".parquet:")
+    targets = None if target is None else predictions.read("--target", target).all()
+    by_score = request.strategy is None
+    names = (name.strip() for file in exclude for name in predictions.names("--exclude", file))
     costs = None
-    if told.loss is not None and target is not None:
-        costs = steps.read_loss(told.loss, target.shape[2])
+    if loss is not None and targets is not None:
+        costs = steps.read_loss(loss, targets.shape[2])
     with warnings.catch_warnings(action="ignore"):  # most are for those who write Ray
         warnings.simplefilter("default", UserWarning)
         found = scale.suggest(
-            f"{path}.parquet" if path else told.pool,
-            target,
-            told.k,
-            score=told.request.score if by_score else None,
-            strategy=None if by_score else told.request.option.rpartition(" ")[2],
+            f"{path}.parquet" if path else pool,
+            targets,
+            k,
+            score=request.score if by_score else None,
+            strategy=None if by_score else request.option.rpartition(" ")[2],
             column=column if path else None,
-            ids=told.ids,
             exclude=[name for name in names if name],
             loss=costs,
-            shortlist=told.shortlist,
-            seed=seed,
-            scratch=scratch,
-            address=ray,
-            advance=advance,
+            **how,
         )
     if found.unknown:
         note(f"--exclude: {len(found.unknown)} are not in the pool: {found.unknown[0]}, …")
@@ -254,7 +245,7 @@ def _on_ray(
         note(f"the last {found.copies:,} picks are copies: no more rows differ")
     if found.ceiling is not None and found.worth is not None:
         note(
-            f"this batch is worth {found.worth:.4g} to the target, and no {told.k:,} of these "
+            f"this batch is worth {found.worth:.4g} to the target, and no {k:,} of these "
             f"{found.rows:,} rows are worth more than {found.ceiling:.4g}"
         )
     assert found.positions is not None
@@ -277,7 +268,7 @@ def _request(
         request = _Request(f"--strategy {name}", chosen.score, chosen)
     if (loss is None) == (score == ScoreName.eer):
         stop("error: --loss and --score eer belong together: pass both or none", code=2)
-    if request.needs_target and target is None:
+    if steps.SCORES[request.score] and target is None:
         stop(
             f"error: --target is needed by {request.option}, the {request.meaning.split(',')[0]} "
             "on the data you care about: pass predictions for an unlabelled sample of it, or "
@@ -311,17 +302,17 @@ def _ids(pool: str, ids: str | None) -> str | None:
     return ids
 
 
-def _sized(request: _Request, k: int, left: int, shortlist: int | None) -> "Callable[..., Picks]":
-    """What chooses k rows of those that are left; a strategy from a shortlist."""
-    from foresee import checks, suggest as steps
+def _picks(
+    rows: "Predictions", targets: Any, request: _Request, k: int, shortlist: int | None, **how: Any
+) -> "Picks":
+    from foresee import suggest as steps
 
-    checks.count("k", k, left, of="the pool that are not excluded")
     if request.strategy is None:
         if shortlist is not None:
             stop("error: --shortlist is for a strategy: --score looks at all rows", code=2)
-        return partial(steps.best_by_score, score=request.score, k=k)
+        return steps.best_by_score(rows, targets, request.score, k, **how)
     size = steps.shortlist_size(shortlist, k)
-    return partial(steps.best_by_strategy, chosen=request.strategy, k=k, shortlist=size)
+    return steps.best_by_strategy(rows, targets, request.strategy, k, size, **how)
 
 
 def _table(csv: str, first: int) -> Table:

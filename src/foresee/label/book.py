@@ -6,12 +6,10 @@ CSV is written from it, and mended from it when the process was killed between t
 
 import csv
 import io
-import os
 import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, groupby
 from pathlib import Path
@@ -258,18 +256,7 @@ class Book:
 
     def _append(self, rows: Rows) -> None:
         self._left = None
-        size = self.out.stat().st_size
-        try:
-            with open(self.out, "ab") as file:
-                file.write(_lines(rows))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            with suppress(OSError):
-                os.truncate(self.out, size)
-            raise InputError(
-                f"{self.out} could not be written ({error.strerror}): make room and try again"
-            ) from error
+        files.append(self.out, _lines(rows))
         self._left = self._stamp()
 
     def _rewrite(self) -> None:

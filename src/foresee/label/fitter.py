@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from foresee.label.book import Book
@@ -143,18 +143,11 @@ class Fitter:
     def _round(self) -> None:
         """One request and its answer."""
         process = self._process = self._process or started(self.book.items.spec)
-        assert process.stdin is not None
-        assert process.stdout is not None
         desk = self.book.desk
         with desk.lock:
             events, labels = desk.events[self._told :], len(desk.state.given)
         self._told += len(events)
-        process.stdin.write(json.dumps({"events": events, "size": self._size()}) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            raise OSError("no answer")
-        found = json.loads(line)
+        found = answer(process, {"events": events, "size": self._size()})
         if "error" in found:
             self.known.error = found["error"]
             return
@@ -185,12 +178,7 @@ class Fitter:
     def _end(self) -> None:
         process, self._process, self._told = self._process, None, 0
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with suppress(OSError):  # what was not read is lost
-                    pipe.close()
+            end(process)
 
 
 def started(spec: Spec, module: str = "foresee.label.work") -> "subprocess.Popen[str]":
@@ -205,7 +193,29 @@ def started(spec: Spec, module: str = "foresee.label.work") -> "subprocess.Popen
         env=os.environ | threads,
         process_group=0,  # Ctrl-C is for who started it
     )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(spec.plain()) + "\n")
-    process.stdin.flush()
+    _tell(process, asdict(spec))
     return process
+
+
+def answer(process: "subprocess.Popen[str]", question: dict[str, Any]) -> dict[str, Any]:
+    """What a process that was `started` answers."""
+    _tell(process, question)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise OSError("no answer")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """Kill a process and wait for it."""
+    process.kill()
+    with suppress(OSError), process:  # which closes its pipes; what was not read is lost
+        pass
+
+
+def _tell(process: "subprocess.Popen[str]", values: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(values) + "\n")
+    process.stdin.flush()

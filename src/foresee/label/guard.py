@@ -3,6 +3,7 @@
 Every request passes here first. Without the token there is nothing to see, not even the page.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import json
@@ -10,9 +11,10 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request, cookie_parser
@@ -36,6 +38,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 BURST, RATE = 400, 100.0
 TRIES, TRY_RATE = 20, 0.2
 _KNOWN = 1000  # addresses that are counted
+
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Buckets:
@@ -171,6 +175,28 @@ def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None
 def refuse(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
     """An answer that says what is wrong."""
     return reply({"error": reason}, status, headers)
+
+
+async def body_of(request: Request, kind: type[Body], most: int, slow: float) -> Body:
+    """What a request brings: of more bytes than ``most`` nothing is kept but that it came.
+
+    ``slow`` is how many seconds it may take to arrive.
+    """
+    found, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(slow):
+            async for part in request.stream():
+                size += len(part)
+                if size <= most:
+                    found += part
+    except TimeoutError:
+        raise HTTPException(408, "the request took too long to arrive") from None
+    if size > most:
+        raise HTTPException(413, f"the body must be at most {most} bytes")
+    try:
+        return msgspec.json.decode(found, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HTTPException(422, str(error)) from None
 
 
 async def _told(request: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ import io
 import os
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -38,7 +38,6 @@ class Spec:
         seed: of everything random.
         holdout: the share of questions that measure accuracy.
         batch: how many items are chosen at once.
-        candidates: from how many; None: as many as suit the data.
     """
 
     pool: str
@@ -50,15 +49,6 @@ class Spec:
     seed: int = 0
     holdout: float = 0.1
     batch: int = 10
-    candidates: int | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it.
-
-        >>> Spec(**Spec("photos").plain()) == Spec("photos")
-        True
-        """
-        return asdict(self)
 
     def read(self, path: str, names_only: bool = False) -> sources.Source:
         """Rows of the pool or the target; of images the names alone, if these are enough."""

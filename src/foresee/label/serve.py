@@ -8,14 +8,13 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import uvicorn
 
 from foresee.errors import InputError
 from foresee.label.book import LABEL, Book, plain
-from foresee.label.fitter import Fitter, started
+from foresee.label.fitter import Fitter, end, started
 from foresee.label.guard import is_loopback as is_loopback
 from foresee.label.imports import Taken, take_over
 from foresee.label.items import Items, Spec
@@ -37,17 +36,13 @@ def check(host: str, token: str | None, origin: str | None = None) -> None:
             f"--host {host} opens the page to other machines: pass --token, a secret of at least "
             f"{_TOKEN} characters, or leave --host out"
         )
-    if token is not None and (len(token) < _TOKEN or not token.isascii() or not _plain(token)):
+    if token is not None and not re.fullmatch(rf"[A-Za-z0-9_-]{{{_TOKEN},}}", token):
         raise InputError(f"--token must be at least {_TOKEN} letters and digits, or - and _")
     if origin is not None and not re.fullmatch(r"https?://[a-z0-9.-]+(:\d+)?", origin):
         raise InputError(
             f"--origin must be an address as https://label.example, got {origin}: leave out what "
             "follows the host, and write it in small letters"
         )
-
-
-def _plain(token: str) -> bool:
-    return all(letter.isalnum() or letter in "-_" for letter in token)
 
 
 def spelled(classes: Sequence[str]) -> list[str]:
@@ -98,8 +93,7 @@ class Serving:
         classes = spelled(classes)
         with ExitStack() as undo:  # what was begun ends where the rest cannot be
             process = started(spec)
-            undo.callback(process.communicate)
-            undo.callback(process.kill)
+            undo.callback(end, process)
             self.book = Book(Items(spec), out, classes)
             undo.callback(self.book.close)
             self.taken: Taken | None = None
@@ -108,11 +102,11 @@ class Serving:
             self._socket = listening(host, port)
             undo.pop_all()
         token = token or secrets.token_urlsafe(24)
-        self.port = self._socket.getsockname()[1]
+        at = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{origin or f'http://{shown}:{self.port}'}/?token={token}"
+        self.url = f"{origin or f'http://{shown}:{at}'}/?token={token}"
         self.fitter = Fitter(self.book, patience, ahead, process)
-        self.app = application(self.book, self.fitter, token, shown, self.port, origin)
+        self.app = application(self.book, self.fitter, token, shown, at, origin)
 
     def run(self, browse: bool = False) -> None:
         """Serve until interrupted."""
@@ -124,12 +118,7 @@ class Serving:
     def __enter__(self) -> "Serving":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.fitter.stop()
         self._socket.close()
         self.book.close()

@@ -1,11 +1,9 @@
 """The page's server: questions go out, answers come in, and are on the disk before it says so."""
 
-import asyncio
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.resources import files as resources
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -20,7 +18,7 @@ from starlette.routing import Route
 from foresee.errors import InputError
 from foresee.label.book import LABEL, Book, plain
 from foresee.label.fitter import Fitter
-from foresee.label.guard import HANDLERS, Guard, refuse, reply
+from foresee.label.guard import HANDLERS, Body, Guard, body_of, refuse, reply
 from foresee.label.items import DECODERS
 from foresee.learner.record import Answer, Id
 
@@ -80,9 +78,6 @@ class Leave(msgspec.Struct, forbid_unknown_fields=True):
     """A tab is closed."""
 
     tab: Token
-
-
-Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Page:
@@ -217,7 +212,7 @@ class Page:
             "total": len(pool) + sum(name not in pool.places for name in list(state.held)),
             "card": known.card,
             "batch": known.batch,
-            "promise": None if known.promise is None else _finite(known.promise),
+            "promise": known.promise,
             "trained": known.trained,
             "fitting": self.fitter.busy,
             "error": known.error,
@@ -244,11 +239,9 @@ class Page:
         async def handler(request: Request) -> Response:
             if request.headers.get("content-type", "").split(";")[0] != "application/json":
                 return refuse(415, "the body must be application/json")
+            body = await body_of(request, kind, BODY, _SLOW)
             try:
-                body = msgspec.json.decode(await _body(request), type=kind)
                 found = await run_in_threadpool(act, request, body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                return refuse(422, str(error))
             except InputError as error:
                 return refuse(409, str(error))
             return found if isinstance(found, Response) else reply(found)
@@ -273,19 +266,6 @@ def application(
     return Guard(app, token, host, port, origin)
 
 
-async def _body(request: Request) -> bytes:
-    found = bytearray()
-    try:
-        async with asyncio.timeout(_SLOW):
-            async for part in request.stream():
-                found += part
-                if len(found) > BODY:
-                    raise HTTPException(413, f"the body must be at most {BODY} bytes")
-    except TimeoutError:
-        raise HTTPException(408, "the request took too long to arrive") from None
-    return bytes(found)
-
-
 def _who(request: Request) -> str | None:
     """The name in the cookie, if it could have been given here."""
     try:
@@ -298,10 +278,6 @@ def _plain(text: str, most: int, what: str) -> str:
     if not (found := plain(text, most)):
         raise HTTPException(422, f"{what} must be 1 to {most} characters that can be seen")
     return found
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _static(name: str, kind: str) -> Response:

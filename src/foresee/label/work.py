@@ -13,14 +13,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from foresee import arrays
 from foresee.errors import DrawsWarning, InputError
 from foresee.label import extract
 from foresee.label.items import Spec
@@ -33,10 +30,11 @@ IMAGES, CANDIDATES = 1000, 4000
 _TARGETS = 500
 _WHY = 4  # target items that explain an item
 
+# From what is asked, a line, to what is answered in another.
+Answer: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
-def main(
-    make: "Callable[[Spec], Callable[[dict[str, Any]], dict[str, Any]]] | None" = None,
-) -> None:
+
+def main(make: Callable[[Spec], Answer]) -> None:
     """Serve whoever started this process, until they are gone; ``make`` makes what answers."""
     os.nice(19)
     answers = os.fdopen(os.dup(1), "w")
@@ -46,7 +44,7 @@ def main(
     threading.Thread(target=_listen, args=[lines], daemon=True).start()
     spec = Spec(**json.loads(lines.get()))
     try:
-        answer = (make or worker)(spec)
+        answer = make(spec)
     except Exception as error:  # whatever a stranger's model or data do, labelling goes on
         answer = partial(_refuse, error)
     while True:
@@ -69,7 +67,7 @@ def _listen(lines: "queue.Queue[str]") -> None:
     os._exit(0)  # in the middle of a fit too: nobody waits for it
 
 
-def worker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def worker(spec: Spec) -> Answer:
     """A function that answers what is asked, of a learner that follows the page's.
 
     It is told ``events`` that are new and the ``size`` of the next batch, and returns the ``batch``
@@ -92,18 +90,14 @@ def worker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
         holdout=spec.holdout,
         **model_of(spec, pool.inputs),
     )
-    shape = getattr(pool.inputs, "shape", ())
-    most = spec.candidates or (IMAGES if len(shape) == 4 else CANDIDATES)
-    return partial(_answer, learner, arrays.rows("pool", pool.inputs), pool.ids, most)
+    return partial(_answer, learner, pool.inputs)
 
 
-def _answer(
-    learner: Any, rows: Any, ids: Sequence[Any], most: int, asked: dict[str, Any]
-) -> dict[str, Any]:
+def _answer(learner: Any, inputs: Any, asked: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     learner.follow(asked["events"])
     warm = len(learner.classes_) > 1
-    learner.candidates, learner.targets = (most, _TARGETS) if warm else (COLD, COLD)
+    learner.candidates, learner.targets = looked_at(inputs, warm)
     batch = learner.propose(asked["size"])
     fields = ("ids", "scores", "promise", "held", "size", "seen")
     found: dict[str, Any] = {"batch": {name: getattr(batch, name) for name in fields}}
@@ -116,12 +110,17 @@ def _answer(
             found["card"] = [card.accuracy, card.low, card.high, card.n]
         if picked:
             told = learner.why(picked, _WHY)
-            places = {name: place for place, name in enumerate(ids)}
             found["why"] = [told[name] for name in picked]
-            guesses = learner.predict(rows[np.array([places[name] for name in picked])])
-            found["guess"] = [str(label) for label in guesses]
+            likeliest, classes = learner.proba_of(picked).argmax(1), learner.classes_
+            found["guess"] = [str(classes[place]) for place in likeliest]
     found["seconds"] = time.perf_counter() - start
     return found
+
+
+def looked_at(inputs: Any, warm: bool) -> tuple[int, int]:
+    """Of how many points of the pool, and of the target, a batch is chosen."""
+    is_image = len(getattr(inputs, "shape", ())) == 4
+    return (IMAGES if is_image else CANDIDATES, _TARGETS) if warm else (COLD, COLD)
 
 
 def model_of(spec: Spec, inputs: Any) -> dict[str, Any]:
@@ -163,12 +162,11 @@ def _own(name: str, recipe: Any) -> dict[str, Any]:
     from foresee.lab.methods import load
 
     found = load(name, "model")
-    if hasattr(found, "fit") and not isinstance(found, type):
-        return {"model": found}
-    if {"inputs", "labels"} <= set(inspect.signature(found).parameters):
+    fits = hasattr(found, "fit") and not isinstance(found, type)
+    if fits or {"inputs", "labels"} <= set(inspect.signature(found).parameters):
         return {"model": found}
     return {"model": found, "recipe": recipe}
 
 
 if __name__ == "__main__":
-    main()
+    main(worker)

@@ -164,21 +164,18 @@ class Desk:
             ids, labels = [ids], [labels]
         names = checked_ids("ids", ids)
         check_order("labels", labels, ids, names)
-        with self.lock:
-            for name in names:
-                if name not in self.pool.places and name not in self.state.held:
-                    raise InputError(
-                        f"ids: there is no {name!r} in the pool: use the ids of the batch"
-                    )
-            told = checked_labels(names, labels, self.known, self.state.labels)
-            plain = {name: label for name, label in told.items() if not isinstance(label, Answer)}
-            aside = {
-                answer.value: [name for name, label in told.items() if label is answer]
-                for answer in Answer
-            }
-            event = {"kind": "tell", "ids": list(plain), "labels": list(plain.values()), **aside}
-            event |= _given(more)
-            return event if told and self._is_new(event) else None
+        for name in names:
+            if name not in self.pool.places and name not in self.state.held:
+                raise InputError(f"ids: there is no {name!r} in the pool: use the ids of the batch")
+        told = checked_labels(names, labels, self.known, self.state.labels)
+        plain = {name: label for name, label in told.items() if not isinstance(label, Answer)}
+        aside = {
+            answer.value: [name for name, label in told.items() if label is answer]
+            for answer in Answer
+        }
+        event = {"kind": "tell", "ids": list(plain), "labels": list(plain.values()), **aside}
+        event |= _given(more)
+        return event if told and self._is_new(event) else None
 
     def untell(self, ids: Any, **more: Any) -> bool:
         """Take back the last answer to each, see `Learner.untell`; whether that is new."""
@@ -226,7 +223,7 @@ class Desk:
                         "learner with the same pool, from the first that is not known here"
                     ) from error
 
-    def now(self) -> "Now":
+    def now(self) -> Now:
         """What there is to learn from, as it stands."""
         with self.lock:
             told, held = self.state.labels, self.state.held
@@ -307,7 +304,7 @@ class Desk:
         for key in ("seed", "holdout", "classes", "rows", "look", "target_rows", "target_look"):
             if mine[key] != theirs[key]:
                 raise InputError(
-                    f"{found.path} was begun with {_told(key, theirs[key], mine[key])}: pass the "
+                    f"{found.path} was begun with {_begun(key, theirs[key], mine[key])}: pass the "
                     "same again, or choose another path"
                 )
         self.events, self.state = record.folded(found.path, found.lines, self.known)
@@ -320,7 +317,7 @@ class Desk:
                 )
 
 
-def _told(key: str, then: Any, now: Any) -> str:
+def _begun(key: str, then: Any, now: Any) -> str:
     """What another learner had there, and what this one has; how rows look is but a number."""
     side = "target" if key.startswith("target") else "pool"
     if key.endswith("look"):

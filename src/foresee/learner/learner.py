@@ -23,7 +23,7 @@ from foresee.learner import cold, record
 from foresee.learner.answers import check_classes, check_order, checked_ids
 from foresee.learner.desk import Desk, Now
 from foresee.learner.features import Features
-from foresee.learner.models import Fit, Frozen, fitting
+from foresee.learner.models import Frozen, fitting
 from foresee.learner.options import check_numbers, check_strategy, check_width, prices_of
 from foresee.learner.pool import Named, distinct, like, opened, subset
 from foresee.learner.record import Batch, Id, Told
@@ -140,31 +140,23 @@ class Learner:
         check_numbers(seed, holdout, draws, candidates, targets)
         check_strategy(strategy)
         self._frozen = model if isinstance(model, Frozen) else None
-        self._fit: Fit = fitting(
-            model.head if isinstance(model, Frozen) else model, recipe, draws, device
-        )
+        head = model if self._frozen is None else self._frozen.head
+        self._fit = fitting(head, recipe, draws, device)
         self._features: dict[str, Any] = {}
         # One thread fits and chooses at a time; others go on telling and taking meanwhile.
         self._turn = RLock()
         self._last = Fitted("", None, [])
         rows = Named.read("pool", pool, ids)
-        goals = (
-            None
-            if target is None
-            else Named.read("target", like("target", target, pool), target_ids)
-        )
-        if goals is not None and hasattr(model, "fit"):
-            check_width(rows.rows, goals.rows)
+        goals = None
+        if target is not None:
+            goals = Named.read("target", like("target", target, pool), target_ids)
+            if hasattr(model, "fit"):
+                check_width(rows.rows, goals.rows)
         check_order("costs", costs, ids, rows.ids)
         self._prices = prices_of(costs, strategy, len(rows))
-        self._desk = Desk(
-            rows,
-            goals,
-            None if classes is None else check_classes(classes),
-            seed,
-            holdout,
-            None if path is None else Path(path),
-        )
+        known = None if classes is None else check_classes(classes)
+        place = None if path is None else Path(path)
+        self._desk = Desk(rows, goals, known, seed, holdout, place)
 
     def ask(self, size: int = 10) -> Batch:
         """Return points to label; the same ones again until something is told.
@@ -523,24 +515,22 @@ class Learner:
             f"{len(state.labels)} labels, {len(state.out)} out)"
         )
 
-    def _fitted_to(self, now: Now) -> "Fitted":
+    def _fitted_to(self, now: Now) -> Fitted:
         """The model of what was told then; None where labels are of fewer than two classes."""
         numbers, names = _numbers(now.labels, now.classes), now.classes
         if not all(type(name) in PLAIN for name in names):
             names = list(range(len(names)))
         key = json.dumps([now.places, [names[number] for number in numbers], names])
         with self._turn, _explained(self.model):
-            if key != self._last.key:
-                posterior = None
-                if len(set(now.labels)) > 1:
-                    rows = arrays.rows("labelled", self._part("pool", np.array(now.places))[:])
-                    rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
-                    posterior = self._fit(rows, numbers, rng, len(now.classes))
-                self._last = Fitted(key, posterior, now.classes)
-            self._last = self._last._replace(classes=now.classes)
+            posterior = self._last.posterior if key == self._last.key else None
+            if key != self._last.key and len(set(now.labels)) > 1:
+                rows = arrays.rows("labelled", self._part("pool", np.array(now.places))[:])
+                rng = generator(self.seed, zlib.crc32(key.encode()), "fit")
+                posterior = self._fit(rows, numbers, rng, len(now.classes))
+            self._last = Fitted(key, posterior, now.classes)
             return self._last
 
-    def _fitted(self) -> "Fitted":
+    def _fitted(self) -> Fitted:
         fitted = self._fitted_to(self._desk.now())
         if fitted.posterior is None:
             raise InputError(
@@ -571,7 +561,7 @@ class Learner:
             return arrays.Rows(inputs.data, inputs.index[places])
         return arrays.Rows(inputs, places)
 
-    def _point(self, fitted: "Fitted", inputs: Inputs) -> NDArray[Any]:
+    def _point(self, fitted: Fitted, inputs: Inputs) -> NDArray[Any]:
         return self._point_of(
             fitted,
             opened("inputs", like("inputs", inputs, self.pool))[0],
@@ -579,7 +569,7 @@ class Learner:
         )
 
     def _point_of(
-        self, fitted: "Fitted", rows: Any, before: Callable[[Any], Any] | None = None
+        self, fitted: Fitted, rows: Any, before: Callable[[Any], Any] | None = None
     ) -> NDArray[Any]:
         """Probabilities of rows [n c], or of what ``before`` makes of them."""
         posterior: Any = fitted.posterior

@@ -83,16 +83,8 @@ class Frozen:
 _PART = 4096  # rows that a function is given at once
 
 
-def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any = None) -> Fit:
-    """A function that fits the model and draws from its posterior.
-
-    Args:
-        model: a scikit-learn classifier or pipeline; a network, or a function that builds one, with
-            a recipe; or a function (inputs, labels, rng) -> Posterior.
-        recipe: how a network is trained.
-        draws: of the posterior, where they can be chosen.
-        device: where a network is trained.
-    """
+def fitting(model: Any, recipe: Recipe | None, draws: int, device: Any) -> Fit:
+    """A function that fits the model and draws from its posterior; for arguments see `Learner`."""
     kind = type(model).__name__
     if recipe is not None and not isinstance(recipe, Recipe):
         raise InputError(

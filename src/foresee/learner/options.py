@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foresee import arrays, checks
+from foresee import arrays, checks, seeding
 from foresee.errors import InputError
 
 
@@ -49,8 +49,7 @@ def check_width(pool: Any, target: Any) -> None:
 
 def check_numbers(seed: Any, holdout: Any, draws: Any, candidates: Any, targets: Any) -> None:
     """Check those that are numbers."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}")
+    seeding.check_number(seed)
     if isinstance(holdout, bool) or not isinstance(holdout, int | float) or not 0 <= holdout < 1:
         raise InputError(f"holdout must be a share, 0 ≤ holdout < 1, got {holdout!r}: 0.1 is usual")
     checks.n_draws(draws)

@@ -119,9 +119,8 @@ class State:
     # Those of them that were held out: twice, what was released in between.
     drawn: int = 0
     last: Batch | None = None
-    # Labels told or taken back and points released, in lines; how many the last batch knew of.
+    # Labels told or taken back and points released, in lines.
     changes: int = 0
-    seen: int = -1
     # All answers to an id that were not taken back, the last of which counts, and by whom.
     given: dict[Id, list[tuple[Label | Answer, str | None]]] = field(default_factory=dict)
     # What was told under which of the caller's keys.
@@ -130,7 +129,7 @@ class State:
     @property
     def moved(self) -> bool:
         """Whether something was told or released since the last batch was chosen."""
-        return self.seen != self.changes
+        return self.last is None or self.last.seen != self.changes
 
     def apply(self, event: Event) -> None:
         """Let an event have happened."""
@@ -143,7 +142,6 @@ class State:
             self.out.update(dict.fromkeys(ids))
             self.batches, self.asked = self.batches + 1, self.asked + len(ids)
             self.drawn += len(self.last.held)
-            self.seen = self.last.seen
             return
         if kind == "take":
             self.out.update({name: who for name in ids if name in self.out})
@@ -213,9 +211,7 @@ def history(events: Iterable[Event]) -> list[Told]:
 class Record:
     """The file of a learner, open for writing: no other process may open it until `close`."""
 
-    def __init__(
-        self, path: Path, header: dict[str, Any], classes: Sequence[Label] | None = None
-    ) -> None:
+    def __init__(self, path: Path, header: dict[str, Any], classes: Sequence[Label] | None) -> None:
         self.path, self._classes = path, classes
         self._who = path.with_name(f".{path.name}.who")
         self._lock = FileLock(

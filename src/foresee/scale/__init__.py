@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foresee import arrays, checks, suggest as steps
+from foresee import arrays, checks, seeding, suggest as steps
 from foresee.errors import DrawsWarning, InputError
 from foresee.scale.cluster import check_room, connected
 from foresee.scale.pools import Files, pool as opened
@@ -138,8 +138,7 @@ def suggest(
     at_once = 1 if workers is None else workers
     for name, value in (("k", k), ("shard", shard), ("cpus", cpus), ("workers", at_once)):
         checks.count(name, value, 1 << 40, of="any pool")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number, at least 0, got {seed!r}")
+    seeding.check_number(seed)
     if not gpus >= 0:
         raise InputError(f"gpus must be at least 0, got {gpus!r}")
     if isinstance(exclude, str):
@@ -157,7 +156,6 @@ def suggest(
         travelling = _able_to_travel(posterior)
         values = _target(target, posterior, called)
         scorer = Scorer(called, values, loss, scratch)
-        scorer.check_target()
         work = Work(scorer, replace(short), seed, column, ids, travelling, read, cpus)
         pool = opened(dataset, work, exclude, shard, workers, gpus)
         passed, rows = set[str](), 0

@@ -6,13 +6,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from foresee.errors import InputError
-from foresee.label.fitter import started
+from foresee.label.fitter import answer, end, started
 from foresee.label.items import Spec
 from foresee.label.studio.api import Studio
 from foresee.label.studio.form import Form, Json
@@ -249,18 +248,11 @@ class Backend:
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         process = self._worker
         assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(question) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+            found = answer(process, question)
         except (OSError, ValueError):
-            line = ""
-        if not line:
             self._end_worker()
-            raise OSError("the fitting process ended: it is started again")
-        found: dict[str, Any] = json.loads(line)
+            raise OSError("the fitting process ended: it is started again") from None
         if "error" in found:
             raise InputError(found["error"])
         return found
@@ -301,12 +293,7 @@ class Backend:
     def _end_worker(self) -> None:
         process, self._worker = self._worker, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with suppress(OSError):
-                    pipe.close()
+            end(process)
 
 
 def _read(form: Form, task: Json) -> tuple[str | None, str | Answer | None]:

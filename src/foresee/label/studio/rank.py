@@ -7,8 +7,6 @@ what is asked alone, so that whatever happened before, the same labels give the 
 """
 
 import json
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,16 +17,15 @@ import numpy as np
 from foresee.label import work
 from foresee.label.items import Spec
 from foresee.learner.pool import subset
-from foresee.reading import sources
+from foresee.reading import sources, tables
 from foresee.reading.sources import Source
 from foresee.seeding import generator
 
-_TARGETS = 500
 # Tasks that are scored for one order, drawn anew for each: fewer images, as draws of these cost.
 IMAGES, TEXTS = 2000, 20_000
 
 
-def ranker(spec: Spec) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def ranker(spec: Spec) -> work.Answer:
     """A function that answers what is asked, of the pool in the backend's folder.
 
     It is asked with labels by id (``told``), ids to leave out (``skip``), and the ``size`` of the
@@ -63,8 +60,7 @@ def _rank(
     if not left:
         return {"queue": [], "promise": None}
     warm = len(set(told.values())) > 1
-    most = work.IMAGES if is_image else work.CANDIDATES
-    learner.candidates, learner.targets = (most, _TARGETS) if warm else (work.COLD, work.COLD)
+    learner.candidates, learner.targets = work.looked_at(pool.inputs, warm)
     first = learner.propose(min(asked["size"], len(left))).ids
     rest = [name for name in left if name not in set(first)]
     if not warm:
@@ -78,14 +74,11 @@ def _rank(
     sure = learner.proba_of([rest[i] for i in others]).max(1) if len(others) else []
     places = [*scored[order].tolist(), *others[np.argsort(sure, kind="stable")].tolist()]
     names = [*first, *(rest[i] for i in places)]
-    probs = learner.proba_of(names)
-    labels = [learner.classes_[i] for i in probs.argmax(1).tolist()]
+    probs, classes = learner.proba_of(names), learner.classes_
+    labels = [classes[i] for i in probs.argmax(1).tolist()]
     shares = probs.max(1).astype(np.float64).round(4).tolist()
-    promise = learner.promise()
-    return {
-        "queue": list(zip(names, labels, shares, strict=True)),
-        "promise": promise if math.isfinite(promise) else None,
-    }
+    queue = list(zip(names, labels, shares, strict=True))
+    return {"queue": queue, "promise": learner.promise()}
 
 
 def _pool(spec: Spec) -> Source:
@@ -102,13 +95,8 @@ def _target(spec: Spec) -> Any:
     if path.is_dir():
         return spec.read(spec.target)
     column = (spec.inputs or ("",))[0]
-    return sources.read(path, inputs=column if _has_column(path, column) else None)
-
-
-def _has_column(path: Path, column: str) -> bool:
-    from foresee.reading.tables import columns
-
-    return path.suffix.lower() in (".csv", ".parquet") and column in columns(path)
+    there = tables.names(path, ()) or ()
+    return sources.read(path, inputs=column if column in there else None)
 
 
 if __name__ == "__main__":

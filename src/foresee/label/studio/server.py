@@ -1,10 +1,9 @@
 """What Label Studio talks to. Nothing that is sent here is believed: it only says where to look."""
 
-import asyncio
 import base64
 import binascii
 import hmac
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,7 +13,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from foresee.errors import InputError
-from foresee.label.guard import HANDLERS, LOOPBACK, TRIES, TRY_RATE, Buckets, is_loopback, refuse
+from foresee.label.guard import (
+    HANDLERS,
+    LOOPBACK,
+    TRIES,
+    TRY_RATE,
+    Buckets,
+    body_of,
+    is_loopback,
+    refuse,
+)
 from foresee.label.studio.backend import Backend
 from foresee.label.studio.form import Form
 
@@ -48,9 +56,6 @@ class Happened(msgspec.Struct):
 
     action: str = ""
     annotation: Any = None
-
-
-Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Door:
@@ -90,7 +95,7 @@ class Door:
     async def setup(self, request: Request) -> Response:
         """Label Studio connects: whether the project is the one that is ranked, and its version."""
         self._admit(request)
-        body, number = await _body(request, Setup), str(self.backend.studio.number)
+        body, number = await body_of(request, Setup, BODY, _SLOW), str(self.backend.studio.number)
         if body.project.partition(".")[0] != number:
             return refuse(400, f"this backend ranks project {number} alone")
         try:
@@ -103,7 +108,7 @@ class Door:
     async def predict(self, request: Request) -> Response:
         """Pre-annotations and places in the queue, from the last fit."""
         self._admit(request)
-        body = await _body(request, Predict)
+        body = await body_of(request, Predict, BODY, _SLOW)
         found = self.backend.predictions(task.id for task in body.tasks)
         # As many as there are tasks; an empty list is no prediction.
         return JSONResponse({"results": [each or [] for each in found]})
@@ -112,7 +117,7 @@ class Door:
         """Something happened: which tasks to look at again."""
         self._admit(request)
         try:
-            body = await _body(request, Happened)
+            body = await body_of(request, Happened, BODY, _SLOW)
         except HTTPException as error:
             if error.status_code != 413:
                 raise
@@ -154,21 +159,3 @@ def _password(header: str) -> str:
     except (binascii.Error, UnicodeDecodeError):
         return ""
     return plain.partition(":")[2] if kind.lower() == "basic" else ""
-
-
-async def _body(request: Request, kind: type[Body]) -> Body:
-    found, size = bytearray(), 0
-    try:
-        async with asyncio.timeout(_SLOW):
-            async for part in request.stream():
-                size += len(part)
-                if size <= BODY:
-                    found += part
-    except TimeoutError:
-        raise HTTPException(408, "the request took too long to arrive") from None
-    if size > BODY:
-        raise HTTPException(413, f"the body must be at most {BODY} bytes")
-    try:
-        return msgspec.json.decode(found, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise HTTPException(422, str(error)) from None
