@@ -113,17 +113,14 @@ def run(
     place = runner.Place(
         out, data, _device(device, ray), max(1, cores() // processes), splits, cache
     )
-    settings = _settings(dataset, {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow})
+    chosen = {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow}
     if dataset.lower().endswith(".toml"):
-        for option, value in (
-            ("--data", data),
-            ("--network", network),
-            ("--precision", precision),
-        ):
-            if value is not None:
-                stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
+        by_name = {**chosen, "--data": data, "--network": network, "--precision": precision}
+        for option in (option for option, value in by_name.items() if value):
+            stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
         asked, place = _own_experiments(Path(dataset), place, budget)
     else:
+        settings = _settings(dataset, chosen)
         asked = _known_experiments(dataset, settings, budget, network, precision, place)
     names = names or list(asked.methods)
     experiments = asked.experiments
@@ -158,8 +155,6 @@ def _settings(dataset: str, given: dict[str, bool]) -> "tuple[Setting, ...]":
     chosen = [option for option, on in given.items() if on]
     if len(chosen) > 1:
         stop(f"error: {' and '.join(chosen)} exclude each other: pass one of them", code=2)
-    if chosen and dataset.lower().endswith(".toml"):
-        stop(f"error: {chosen[0]} is for data sets by name: {dataset} says that", code=2)
     every: tuple[Setting, ...] = ("noshift", "shift", "narrow")
     if chosen:
         return (every[list(given).index(chosen[0])],)
