@@ -139,7 +139,7 @@ def _packages() -> tuple[tuple[Package, ...], dict[str, Extra], list[str]]:
     asked = [Requirement(line) for line in about.get_all("Requires-Dist") or ()]
     required = _those_of("", asked)
     broken = [  # quoted, as shells read brackets and >
-        f"{p.name} {p.version or 'is missing'}: pip install \"{p.name}{p.asked}\""
+        f'{p.name} {p.version or "is missing"}: pip install "{p.name}{p.asked}"'
         for p in required
         if not p.fits
     ]
@@ -147,7 +147,7 @@ def _packages() -> tuple[tuple[Package, ...], dict[str, Extra], list[str]]:
     for extra in about.get_all("Provides-Extra") or ():
         packages = _those_of(extra, asked)
         whole = all(p.fits for p in packages)
-        command = None if whole else f"pip install \"foresee[{extra}]\""
+        command = None if whole else f'pip install "foresee[{extra}]"'
         extras[extra] = Extra(packages, command)
     return required, extras, broken
 

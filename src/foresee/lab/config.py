@@ -178,14 +178,8 @@ def read(
         lines.refuse(f"run.{error}", "run", "pool_noise")
     experiments = tuple(_experiment(lines, whole, setting, data) for setting in settings)
     with lines.at("model"):
-        load = partial(_load, path.parent)
-        own.sampler(whole, own.shape(data), load)
+        own.sampler(whole, own.shape(data), partial(own.load, path.parent))
     return Configuration(experiments, chosen, run.seeds, place, path.parent)
-
-
-def _load(home: Path, name: str) -> Any:
-    known = (*get_args(Network), *own.BUILT_IN)
-    return methods.load(str(home / name), "model", known)
 
 
 def _own(lines: Lines, given: DataSection, model: ModelSection, place: Path) -> Own:
@@ -280,7 +274,7 @@ def _check_model(lines: Lines, model: ModelSection, home: Path) -> None:
             )
         if ":" in name:
             with lines.at("model", key):
-                _load(home, name)
+                own.load(home, name)
     if model.draws < 2:
         lines.refuse(
             "model.draws must be at least 2: one draw has no uncertainty", "model", "draws"

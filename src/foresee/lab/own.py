@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from torch import nn
 
 from foresee import arrays, checks, networks, seeding
 from foresee.errors import InputError
-from foresee.lab.data.splits import Split, draw_narrow, in_target
-from foresee.lab.experiment import Experiment, Own
+from foresee.lab import methods
+from foresee.lab.data.splits import PARTS, Split, draw_narrow, in_target
+from foresee.lab.experiment import Experiment, Network, Own
 from foresee.lab.samplers import DropoutNetwork
 from foresee.reading import sources
 from foresee.seeding import generator
@@ -193,7 +194,7 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     """
     own, rng, name = experiment.own, generator(seed, "split"), data.name
     assert own is not None
-    n = {part: getattr(experiment, f"n_{part}") for part in ("seed", "val", "pool", "test")}
+    n = {part: getattr(experiment, f"n_{part}") for part in PARTS}
     if experiment.setting == "narrow":
         inside = in_target(experiment.target, data)
         _check(name, "of the target classes", int(inside.sum()), n, "val", "test")
@@ -205,11 +206,10 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         first, rest = everything[inside], everything[~inside]
         _check(name, "in the source domains", len(first), n, "seed")
         _check(name, "in the other domains", len(rest), n, "val", "pool", "test")
-        val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
     else:
-        _check(name, "in all", len(data), n, "seed", "val", "pool", "test")
-        sizes = [n["seed"], n["val"], n["pool"], n["test"]]
-        first, val, pool, test, _ = np.split(everything, np.cumsum(sizes))
+        _check(name, "in all", len(data), n, *n)
+        first, rest = np.split(everything, [n["seed"]])
+    val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
     return Split(name, len(data), first[: n["seed"]], val, pool, test)
 
 
@@ -238,9 +238,8 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
     Networks read tensors on their device: bytes of images, or numbers of mean 0 and sd 1 over all
     rows. All other models read arrays.
     """
-    answers = data.labels[split.pool]
     rows: Callable[[NDArray[np.int64]], Any] = data.inputs.__getitem__
-    if _is_network(experiment):
+    if experiment.own is not None and experiment.own.posterior == "dropout":
         if data.kind == "texts":
             raise InputError('a network reads no texts: choose posterior = "tfidf" or your own')
         mean, std = _moments(data)
@@ -251,9 +250,6 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
                 device
             )
 
-    def oracle(picks: NDArray[np.int64]) -> NDArray[np.int64]:
-        return answers[picks]
-
     return Task(
         n_classes=len(data.classes),
         seed=rows(split.seed),
@@ -262,12 +258,8 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
         val=rows(split.val),
         test=rows(split.test),
         test_labels=data.labels[split.test],
-        oracle=oracle,
+        oracle=data.labels[split.pool].__getitem__,
     )
-
-
-def _is_network(experiment: Experiment) -> bool:
-    return experiment.own is not None and experiment.own.posterior == "dropout"
 
 
 def _moments(data: Data) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -302,6 +294,11 @@ def shape(data: Data) -> Shape:
     """
     pixels = networks.statistics(data.inputs) if data.kind == "images" else ((), ())
     return Shape(data.inputs.shape[1:], *pixels)
+
+
+def load(home: Path, name: str) -> Any:
+    """Load a model's ``file.py:function`` from a folder."""
+    return methods.load(str(home / name), "model", (*get_args(Network), *BUILT_IN))
 
 
 def sampler(
