@@ -192,8 +192,7 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     >>> rows.labels[split(rows, toy, seed=0).test]
     array([1])
     """
-    own, rng, name = experiment.own, generator(seed, "split"), data.name
-    assert own is not None
+    rng, name = generator(seed, "split"), data.name
     n = {part: getattr(experiment, f"n_{part}") for part in PARTS}
     if experiment.setting == "narrow":
         inside = in_target(experiment.target, data)
@@ -223,12 +222,11 @@ def in_source(data: Data, experiment: Experiment) -> NDArray[np.bool_]:
 def _check(name: str, where: str, there: int, n: dict[str, int], *parts: str) -> None:
     needed = sum(n[part] for part in parts)
     if needed > there:
-        sizes = [f"n_{part}" for part in parts]
-        told = " + ".join(f"{size} {n[part]}" for size, part in zip(sizes, parts, strict=True))
+        told = " + ".join(f"n_{part} {n[part]}" for part in parts)
         raise TooFewError(
             f"{name} has {there} rows {where}, and {needed} are needed ({told}): ask for "
             f"{needed - there} fewer",
-            *sizes,
+            *(f"n_{part}" for part in parts),
         )
 
 
