@@ -1,5 +1,6 @@
 """foresee run: active learning experiments, resumed where they stopped."""
 
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -261,27 +262,26 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
     if not console.is_terminal:  # where no board moves
         told = f"{len(jobs)} trials; foresee status {quote(str(place.out))} tells how far they are"
         console.print(Text(told), soft_wrap=True)
-    failed: dict[str, int] = {}
+    failed = Counter[str]()
     screen = Live(
         get_renderable=lambda: board, console=console, refresh_per_second=2, transient=True
     )
     with screen if console.is_terminal else nullcontext():
         for outcome in runner.run_all(jobs, place, workers, ray):
-            name = f"{outcome.job.experiment.name} {outcome.job.method} seed {outcome.job.seed}"
+            job = outcome.job
+            name = f"{job.experiment.name} {job.method} seed {job.seed}"
             if outcome.state == "failed":
-                job = outcome.job
                 path = store.trial_path(place.out, job.experiment, short_name(job.method), job.seed)
                 same = outcome.message.replace(str(path), "")
                 if same not in failed:  # what fails one often fails all: said once
                     text = Text(f"{name} failed: {outcome.message}", style="red")
                     console.print(text, soft_wrap=True)
-                failed[same] = failed.get(same, 0) + 1
+                failed[same] += 1
             elif not console.is_terminal:
-                accuracy = live.standing(outcome.job, place.out).accuracy
+                accuracy = live.standing(job, place.out).accuracy
                 text = Text(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
                 console.print(text, soft_wrap=True)
-    if failed:
-        number = sum(failed.values())
+    if number := failed.total():
         others = "; the others are kept" if number < len(jobs) else ""
         stop(f"{number} of {len(jobs)} trials failed{others}", code=1)
 

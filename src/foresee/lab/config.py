@@ -196,13 +196,12 @@ def _whole(name: str, data: own.Data, mine: Own, sections: Mapping[str, Any]) ->
     """The experiment of no setting yet."""
     sizes, model = sections["sizes"], sections["model"]
     images = data.kind == "images"
-    numbers = {part.name: getattr(sizes, part.name) for part in fields(sizes)}
     return Experiment(
         dataset=name,
         shift=False,
         image_size=data.inputs.shape[2] if images else 0,
         classes=len(data.classes),
-        **numbers | {"candidates": min(sizes.candidates or sizes.n_pool, sizes.n_pool)},
+        **vars(sizes) | {"candidates": min(sizes.candidates or sizes.n_pool, sizes.n_pool)},
         draws=model.draws,
         network=model.network or model.posterior,
         recipe=sections["recipe"],

@@ -87,11 +87,10 @@ def trials(folder: Path, skip: Skip = refuse, only: str = "*") -> list[Trial]:
     found: dict[Path, list[Trial]] = defaultdict(list)
     for path in sorted(folder.glob(f"{only}/*.jsonl")):
         try:
-            trial = read(path, skip)
+            if trial := read(path, skip):
+                found[path.parent].append(trial)
         except InputError as problem:
             skip(problem)
-        else:
-            found[path.parent] += [trial] if trial else []
     for path in sorted(folder.glob(f"{only}/{PLAN}")):
         try:
             found[path.parent] += _not_begun(path, found[path.parent])
