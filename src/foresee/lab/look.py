@@ -150,11 +150,9 @@ def _file(path: Path, labels: str | None) -> _Found:
     own.check_known(path, known, "label")
     values = [str(v) for v in known]
     others = [name for name in columns if name != labels]
-    texts = [name for name in others if not _is_array(columns[name])]
-    texts = [name for name in texts if fields.are_texts(columns[name])]
-    numbers = [name for name in others if _is_array(columns[name])]
+    texts = [n for n in others if not _is_array(columns[n]) and fields.are_texts(columns[n])]
+    numbers = [n for n in others if _is_array(columns[n]) and not _gap(columns[n])]
     numbers = [name for name in numbers if columns[name].shape[:1] == (len(values),)]
-    numbers = [name for name in numbers if not _gap(columns[name])]
     numbers = [name for name in numbers if not _counts_rows(columns[name])] or numbers
     if path.suffix.lower() == ".npz" and numbers:
         numbers = [max(numbers, key=lambda name: np.asarray(columns[name]).ndim)]

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from foresee import arrays, checks, networks, seeding
+from foresee import checks, networks, seeding
 from foresee.errors import InputError
 from foresee.lab import methods
 from foresee.lab.data.splits import PARTS, Split, draw_narrow, in_target
@@ -238,8 +238,6 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
     """
     rows: Callable[[NDArray[np.int64]], Any] = data.inputs.__getitem__
     if experiment.own is not None and experiment.own.posterior == "dropout":
-        if data.kind == "texts":
-            raise InputError('a network reads no texts: choose posterior = "tfidf" or your own')
         mean, std = _moments(data)
 
         def rows(which: NDArray[np.int64]) -> Any:
@@ -452,10 +450,6 @@ class SklearnModel:
         from foresee.learner.cold import WORD
         from foresee.posteriors.sklearn import Forest, bootstrap
 
-        if (self.kind == "tfidf") is not (arrays.numpy(inputs).dtype == object):
-            held = "numbers" if self.kind == "tfidf" else "texts"
-            fitting = "forest or logistic" if self.kind == "tfidf" else "tfidf"
-            raise InputError(f"posterior {self.kind} cannot read {held}: choose {fitting}")
         if self.kind != "tfidf":
             inputs = inputs.reshape(len(inputs), -1)
         if self.kind == "forest":

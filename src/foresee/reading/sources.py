@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -125,7 +126,7 @@ def _table(
             )
     answer, name = (None if key is None else tables.plain(found[key]) for key in (labels, ids))
     if answer is not None:
-        answer = [None if isinstance(label, str) and not label else label for label in answer]
+        answer = [None if label == "" else label for label in answer]
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
         if values is not None and len(values) != n:
@@ -134,8 +135,7 @@ def _table(
                 "needed"
             )
     if name is not None and len(set(names)) < n:
-        seen = set[Hashable]()
-        twice = next(each for each in names if each in seen or seen.add(each))  # type: ignore[func-returns-value]
+        twice = next(each for each, times in Counter(names).items() if times > 1)
         raise InputError(f"{path}: the id {twice!r} is there twice: give each row its own")
     return Source(rows, names, answer)
 
