@@ -236,15 +236,14 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
     Networks read tensors on their device: bytes of images, or numbers of mean 0 and sd 1 over all
     rows. All other models read arrays.
     """
-    rows: Callable[[NDArray[np.int64]], Any] = data.inputs.__getitem__
-    if experiment.own is not None and experiment.own.posterior == "dropout":
-        mean, std = _moments(data)
+    network = experiment.own is not None and experiment.own.posterior == "dropout"
+    moments = _moments(data.inputs) if network and data.kind == "numbers" else None
 
-        def rows(which: NDArray[np.int64]) -> Any:
-            some = data.inputs[which]
-            return torch.from_numpy((some - mean) / std if data.kind == "numbers" else some).to(
-                device
-            )
+    def rows(which: NDArray[np.int64]) -> Any:
+        held = data.inputs[which]
+        if moments:
+            held = (held - moments[0]) / moments[1]
+        return torch.from_numpy(held).to(device) if network else held
 
     return Task(
         n_classes=len(data.classes),
@@ -258,15 +257,13 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
     )
 
 
-def _moments(data: Data) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    if data.kind == "images":
-        return np.zeros(1, np.float32), np.ones(1, np.float32)
-    mean, std = data.inputs.mean(0), data.inputs.std(0)
-    exact = data.inputs.mean(0, dtype=np.float64)
+def _moments(inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    mean, std = inputs.mean(0), inputs.std(0)
+    exact = inputs.mean(0, dtype=np.float64)
     drifted = np.abs(mean - exact) > _DRIFT * std  # as sums of many or large float32 do
     if drifted.any():
         mean[drifted] = exact[drifted]
-        std[drifted] = data.inputs[:, drifted].std(0, dtype=np.float64)
+        std[drifted] = inputs[:, drifted].std(0, dtype=np.float64)
     return mean, np.where(std > 0, std, np.float32(1))
 
 

@@ -145,13 +145,13 @@ def keep_plan(
             files.write(path, line)
 
 
+@dataclass
 class Recorder:
     """The open file of one trial, and what was ``done`` of it before; `recording` makes it."""
 
-    def __init__(self, path: Path, done: tuple[Round, ...], above: int | None) -> None:
-        self.path = path
-        self.done = done
-        self._above = above
+    path: Path
+    done: tuple[Round, ...]
+    _above: int | None
 
     def append(self, done: Round) -> None:
         """Write one round; when this returns it is on the disk."""
