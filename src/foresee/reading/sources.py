@@ -152,8 +152,8 @@ def folder(
 
     Files count as images by their names (``SUFFIXES``) and are read by `images.read`; those of a
     camera that it cannot read, as .heic, count as broken. Others, and what is hidden, are passed
-    over. Images are squeezed to the size. The decoded ones are used
-    again while names, sizes and times of all files are the same.
+    over. Images are squeezed to the size. The decoded ones are used again while names, sizes and
+    times of all files are the same.
 
     Args:
         path: a folder, with images in it, or a sub-folder for each class, as deep as you like.
@@ -219,7 +219,7 @@ def image_names(path: Path, lazy: bool = False) -> list[str]:
     return sorted(name for name, *_ in _image_files(path, lazy))
 
 
-def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int]]:
+def _image_files(root: Path, lazy: bool) -> Iterator[tuple[str, int, int]]:
     """Names, sizes and times of the images in a folder.
 
     Links out of it and links to folders, which are never followed, are refused; or if ``lazy`` each
