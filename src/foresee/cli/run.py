@@ -2,11 +2,11 @@
 
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import typer
 from rich.live import Live
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from foresee.lab.experiment import Experiment, Network, Setting
     from foresee.lab.runner import Job, Place
+
+    # Experiments to run and, where no option says so, their methods and how many seeds.
+    _Asked: TypeAlias = tuple[Sequence[Experiment], Sequence[str], int]
 
 Precision = StrEnum("Precision", ["float32", "bfloat16"])
 NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
@@ -123,8 +126,8 @@ def run(
     else:
         settings = _settings(dataset, chosen)
         asked = _known_experiments(dataset, settings, budget, network, precision, place)
-    names = names or list(asked.methods)
-    experiments = asked.experiments
+    experiments, usual, number = asked
+    names = names or list(usual)
     if pool_noise is not None:
         from foresee.lab.experiment import noisy
 
@@ -137,18 +140,9 @@ def run(
             note("--loss changes what is reported, not what is picked: --methods eer minimises it")
     elif "EER" in names:
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
-    run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs, ray)
+    run_jobs(runner.plan(experiments, names, range(seeds or number)), place, jobs, ray)
     next_ = f"next: foresee report {quote(str(out))} -o report"
     on_stderr().print(Text(next_), soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is to be run: experiments, methods and how many seeds, where no option says so."""
-
-    experiments: "Sequence[Experiment]"
-    methods: "Sequence[str]"
-    seeds: int
 
 
 def _settings(dataset: str, given: dict[str, bool]) -> "tuple[Setting, ...]":
@@ -169,7 +163,7 @@ def _known_experiments(
     network: NetworkName | None,
     precision: Precision | None,
     place: "Place",
-) -> _Asked:
+) -> "_Asked":
     from foresee.lab import methods, paper
 
     wanted = dataset.lower()
@@ -197,10 +191,10 @@ def _known_experiments(
     for name in chosen:
         _prepare(name, place.data, place.cache)
     seeds = max(1, round(paper.SEEDS * min(1.0, budget)))
-    return _Asked(experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds)
+    return experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds
 
 
-def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked, "Place"]:
+def _own_experiments(file: Path, place: "Place", budget: float) -> "tuple[_Asked, Place]":
     from foresee.lab import config
 
     with progress_bar() as bar:
@@ -224,8 +218,8 @@ def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked,
         experiments = tuple(
             replace(e, recipe=e.recipe.scaled(budget), budget=budget) for e in experiments
         )
-    asked = _Asked(experiments, found.methods, found.seeds)
-    return asked, replace(place, data=found.data, home=found.home)
+    place = replace(place, data=found.data, home=found.home)
+    return (experiments, found.methods, found.seeds), place
 
 
 def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
