@@ -51,6 +51,11 @@ def unhealthy(trials: Iterable[Trial], classes: int) -> list[Unhealthy]:
     ]
 
 
+def restarted(trials: Iterable[Trial]) -> list[tuple[Trial, Round]]:
+    """List the rounds whose first network never left its plateau, and was trained once more."""
+    return [(trial, found) for trial in trials for found in trial.rounds if found.restarted]
+
+
 def fit(trials: Iterable[Trial]) -> float | None:
     """Median train accuracy of all rounds; None where it was not recorded."""
     values = [value for _, value in _train_accuracies(trials)]

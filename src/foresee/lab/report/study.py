@@ -188,7 +188,7 @@ class Study:
     @cached_property
     def restarted(self) -> list[tuple[Trial, Round]]:
         """Rounds that trained a second network, as the first never left its plateau."""
-        return [(trial, found) for trial in self.all for found in trial.rounds if found.restarted]
+        return health.restarted(self.all)
 
     @cached_property
     def bad_rounds(self) -> Counter[str]:
