@@ -678,6 +678,11 @@ def test_texts_in_an_archive(folder):
     np.savez("t.npz", text=words[np.arange(60) % 2], label=np.arange(60) % 2)
     Path("toy.toml").write_text(look.describe(Path("t.npz"), Path(".")))
     assert read().experiments[0].network == "tfidf"
+    text = Path("toy.toml").read_text()
+    for model in ('network = "mlp"', 'posterior = "forest"'):
+        Path("toy.toml").write_text(text.replace('posterior = "tfidf"', model))
+        with pytest.raises(InputError, match=r"line \d+: .*(reads no|cannot read) texts"):
+            read()
     np.savez("t.npz", text=words[np.eye(2, dtype=int)], label=[0, 1])
     with pytest.raises(InputError, match="must hold numbers, texts"):
         own.read("t", Own("npz", "", ("text",), "label"), 0, Path("t.npz"))

@@ -7,7 +7,7 @@ import pytest
 from foresee.errors import InputError
 from foresee.lab import paper
 from foresee.lab.experiment import Experiment, Round
-from foresee.lab.report import views
+from foresee.lab.report import published, views
 from foresee.lab.report.caveats import absent, cautions, missing, shortened
 from foresee.lab.report.measures import (
     ACCURACY,
@@ -419,11 +419,10 @@ def test_who_bought_most_and_least_of_the_target_and_of_noise_is_said():
 
 def test_the_paper_has_no_figure_for_a_narrow_target_or_noise():
     narrow = study(noted("MELL", 0, (1.0, 0.5, None)))
-    assert views.paper_auc(narrow, "MELL") is None
+    assert published.auc(narrow.experiment, "MELL") is None
     wide = replace(NARROW, target=(), pool_noise=0.0)
-    assert views.paper_auc(study(trial(experiment=wide)), "MELL") is not None
-    noisy = study(trial(experiment=replace(wide, pool_noise=0.5)))
-    assert views.paper_auc(noisy, "MELL") is None
+    assert published.auc(wide, "MELL") is not None
+    assert published.auc(replace(wide, pool_noise=0.5), "MELL") is None
     said = [caution.text for caution in cautions([narrow, study(trial())], ["MELL"])]
     assert said[0] == (
         "Scrambled images are 20 % of the pool in MNIST, narrow, 20 % noise; they teach nothing."

@@ -31,7 +31,7 @@ def data_get(
     from foresee.lab import data
 
     if name.lower() == "digits":
-        Console().print("digits comes with scikit-learn: there is nothing to get")
+        Console().print(data.instructions(name, folder))
         return
     data.download(name, folder)
     Console().print(Text(f"{name} is in {folder}"), soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from foresee.cli.console import FOLDER, cores
-from foresee.cli.report import write_report
+from foresee.cli.report import report
 from foresee.cli.run import run_jobs
 
 
@@ -26,4 +26,4 @@ def demo(
     place = runner.Place(out / "runs", threads=max(1, cores() // workers))
     names = methods.named(["default", "badge", "mell", "bald", "random"], "--methods")
     run_jobs(runner.plan([experiment], names, range(5)), place, workers)
-    write_report(out / "runs", out / "report")
+    report(out / "runs", out / "report")

@@ -138,8 +138,8 @@ def _packages() -> tuple[tuple[Package, ...], dict[str, Extra], list[str]]:
         return (), {}, ["foresee is not installed but only found: pip install . in its folder"]
     asked = [Requirement(line) for line in about.get_all("Requires-Dist") or ()]
     required = _those_of("", asked)
-    broken = [
-        f"{p.name} {p.version or 'is missing'}: pip install {_quoted(p.name + p.asked)}"
+    broken = [  # quoted, as shells read brackets and >
+        f'{p.name} {p.version or "is missing"}: pip install "{p.name}{p.asked}"'
         for p in required
         if not p.fits
     ]
@@ -147,7 +147,7 @@ def _packages() -> tuple[tuple[Package, ...], dict[str, Extra], list[str]]:
     for extra in about.get_all("Provides-Extra") or ():
         packages = _those_of(extra, asked)
         whole = all(p.fits for p in packages)
-        command = None if whole else f"pip install {_quoted(f'foresee[{extra}]')}"
+        command = None if whole else f'pip install "foresee[{extra}]"'
         extras[extra] = Extra(packages, command)
     return required, extras, broken
 
@@ -175,10 +175,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _quoted(words: str) -> str:
-    return f'"{words}"'  # shells read brackets and > otherwise
 
 
 def _devices() -> Devices:

@@ -26,11 +26,6 @@ def report(
     ] = Path("report"),
 ) -> None:
     """Write tables, curves and a page about the trials in a folder, finished or not."""
-    write_report(folder, out)
-
-
-def write_report(folder: Path, out: Path) -> None:
-    """Write the report and print its table of areas."""
     with progress_bar() as bar:
         task = bar.add_task("reading", total=None)
         from foresee.lab.report import folder as pages

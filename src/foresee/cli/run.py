@@ -1,11 +1,12 @@
 """foresee run: active learning experiments, resumed where they stopped."""
 
+from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import typer
 from rich.live import Live
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from foresee.lab.experiment import Experiment, Network, Setting
     from foresee.lab.runner import Job, Place
+
+    # Experiments to run and, where no option says so, their methods and how many seeds.
+    _Asked: TypeAlias = tuple[Sequence[Experiment], Sequence[str], int]
 
 Precision = StrEnum("Precision", ["float32", "bfloat16"])
 NetworkName = StrEnum("NetworkName", ["vgg16", "small_cnn", "slim_cnn", "mlp"])
@@ -113,20 +117,17 @@ def run(
     place = runner.Place(
         out, data, _device(device, ray), max(1, cores() // processes), splits, cache
     )
-    settings = _settings(dataset, {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow})
+    chosen = {"--no-shift": no_shift, "--shift": shift, "--narrow": narrow}
     if dataset.lower().endswith(".toml"):
-        for option, value in (
-            ("--data", data),
-            ("--network", network),
-            ("--precision", precision),
-        ):
-            if value is not None:
-                stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
+        by_name = {**chosen, "--data": data, "--network": network, "--precision": precision}
+        for option in (option for option, value in by_name.items() if value):
+            stop(f"error: {option} is for data sets by name: {dataset} says that", code=2)
         asked, place = _own_experiments(Path(dataset), place, budget)
     else:
+        settings = _settings(dataset, chosen)
         asked = _known_experiments(dataset, settings, budget, network, precision, place)
-    names = names or list(asked.methods)
-    experiments = asked.experiments
+    experiments, usual, number = asked
+    names = names or list(usual)
     if pool_noise is not None:
         from foresee.lab.experiment import noisy
 
@@ -139,18 +140,9 @@ def run(
             note("--loss changes what is reported, not what is picked: --methods eer minimises it")
     elif "EER" in names:
         stop("error: --methods eer needs --loss: pass what errors cost as a CSV", code=2)
-    run_jobs(runner.plan(experiments, names, range(seeds or asked.seeds)), place, jobs, ray)
+    run_jobs(runner.plan(experiments, names, range(seeds or number)), place, jobs, ray)
     next_ = f"next: foresee report {quote(str(out))} -o report"
     on_stderr().print(Text(next_), soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is to be run: experiments, methods and how many seeds, where no option says so."""
-
-    experiments: "Sequence[Experiment]"
-    methods: "Sequence[str]"
-    seeds: int
 
 
 def _settings(dataset: str, given: dict[str, bool]) -> "tuple[Setting, ...]":
@@ -158,8 +150,6 @@ def _settings(dataset: str, given: dict[str, bool]) -> "tuple[Setting, ...]":
     chosen = [option for option, on in given.items() if on]
     if len(chosen) > 1:
         stop(f"error: {' and '.join(chosen)} exclude each other: pass one of them", code=2)
-    if chosen and dataset.lower().endswith(".toml"):
-        stop(f"error: {chosen[0]} is for data sets by name: {dataset} says that", code=2)
     every: tuple[Setting, ...] = ("noshift", "shift", "narrow")
     if chosen:
         return (every[list(given).index(chosen[0])],)
@@ -173,7 +163,7 @@ def _known_experiments(
     network: NetworkName | None,
     precision: Precision | None,
     place: "Place",
-) -> _Asked:
+) -> "_Asked":
     from foresee.lab import methods, paper
 
     wanted = dataset.lower()
@@ -201,10 +191,10 @@ def _known_experiments(
     for name in chosen:
         _prepare(name, place.data, place.cache)
     seeds = max(1, round(paper.SEEDS * min(1.0, budget)))
-    return _Asked(experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds)
+    return experiments, methods.named(["paper", "mebl", "default"], "--methods"), seeds
 
 
-def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked, "Place"]:
+def _own_experiments(file: Path, place: "Place", budget: float) -> "tuple[_Asked, Place]":
     from foresee.lab import config
 
     with progress_bar() as bar:
@@ -228,8 +218,8 @@ def _own_experiments(file: Path, place: "Place", budget: float) -> tuple[_Asked,
         experiments = tuple(
             replace(e, recipe=e.recipe.scaled(budget), budget=budget) for e in experiments
         )
-    asked = _Asked(experiments, found.methods, found.seeds)
-    return asked, replace(place, data=found.data, home=found.home)
+    place = replace(place, data=found.data, home=found.home)
+    return (experiments, found.methods, found.seeds), place
 
 
 def _prepare(dataset: str, folder: Path | None, cache: Path | None) -> None:
@@ -266,27 +256,26 @@ def run_jobs(jobs: "Sequence[Job]", place: "Place", workers: int, ray: str | Non
     if not console.is_terminal:  # where no board moves
         told = f"{len(jobs)} trials; foresee status {quote(str(place.out))} tells how far they are"
         console.print(Text(told), soft_wrap=True)
-    failed: dict[str, int] = {}
+    failed = Counter[str]()
     screen = Live(
         get_renderable=lambda: board, console=console, refresh_per_second=2, transient=True
     )
     with screen if console.is_terminal else nullcontext():
         for outcome in runner.run_all(jobs, place, workers, ray):
-            name = f"{outcome.job.experiment.name} {outcome.job.method} seed {outcome.job.seed}"
+            job = outcome.job
+            name = f"{job.experiment.name} {job.method} seed {job.seed}"
             if outcome.state == "failed":
-                job = outcome.job
                 path = store.trial_path(place.out, job.experiment, short_name(job.method), job.seed)
                 same = outcome.message.replace(str(path), "")
                 if same not in failed:  # what fails one often fails all: said once
                     text = Text(f"{name} failed: {outcome.message}", style="red")
                     console.print(text, soft_wrap=True)
-                failed[same] = failed.get(same, 0) + 1
+                failed[same] += 1
             elif not console.is_terminal:
-                accuracy = live.standing(outcome.job, place.out).accuracy
+                accuracy = live.standing(job, place.out).accuracy
                 text = Text(f"{name} finished, accuracy {100 * (accuracy or 0):.1f} %")
                 console.print(text, soft_wrap=True)
-    if failed:
-        number = sum(failed.values())
+    if number := failed.total():
         others = "; the others are kept" if number < len(jobs) else ""
         stop(f"{number} of {len(jobs)} trials failed{others}", code=1)
 

@@ -178,14 +178,8 @@ def read(
         lines.refuse(f"run.{error}", "run", "pool_noise")
     experiments = tuple(_experiment(lines, whole, setting, data) for setting in settings)
     with lines.at("model"):
-        load = partial(_load, path.parent)
-        own.sampler(whole, own.shape(data), load)
+        own.sampler(whole, own.shape(data), partial(own.load, path.parent))
     return Configuration(experiments, chosen, run.seeds, place, path.parent)
-
-
-def _load(home: Path, name: str) -> Any:
-    known = (*get_args(Network), *own.BUILT_IN)
-    return methods.load(str(home / name), "model", known)
 
 
 def _own(lines: Lines, given: DataSection, model: ModelSection, place: Path) -> Own:
@@ -202,13 +196,12 @@ def _whole(name: str, data: own.Data, mine: Own, sections: Mapping[str, Any]) ->
     """The experiment of no setting yet."""
     sizes, model = sections["sizes"], sections["model"]
     images = data.kind == "images"
-    numbers = {part.name: getattr(sizes, part.name) for part in fields(sizes)}
     return Experiment(
         dataset=name,
         shift=False,
         image_size=data.inputs.shape[2] if images else 0,
         classes=len(data.classes),
-        **numbers | {"candidates": min(sizes.candidates or sizes.n_pool, sizes.n_pool)},
+        **vars(sizes) | {"candidates": min(sizes.candidates or sizes.n_pool, sizes.n_pool)},
         draws=model.draws,
         network=model.network or model.posterior,
         recipe=sections["recipe"],
@@ -280,7 +273,7 @@ def _check_model(lines: Lines, model: ModelSection, home: Path) -> None:
             )
         if ":" in name:
             with lines.at("model", key):
-                _load(home, name)
+                own.load(home, name)
     if model.draws < 2:
         lines.refuse(
             "model.draws must be at least 2: one draw has no uncertainty", "model", "draws"

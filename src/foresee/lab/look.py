@@ -97,17 +97,20 @@ def describe(path: Path, home: Path, labels: str | None = None) -> str:
         _line("settings", ["noshift"], 'or "shift", "narrow", each with what [data] says of it'),
         _line("methods", ["default", "mell", "random"], 'also "paper", "all" or file.py:function'),
         _line("seeds", 3, "trials of each method"),
-        *_noise(found.kind == "images"),
     ]
+    if found.kind == "images":
+        noise = "that share of the pool is scrambled, as if it were useless"
+        lines.append(_line("pool_noise", 0.2, noise, off=True))
     return "\n".join(lines) + "\n"
 
 
-def _line(key: str, value: Any, comment: str = "") -> str:
+def _line(key: str, value: Any, comment: str = "", off: bool = False) -> str:
+    """An entry of TOML; one that is ``off`` is a comment, for people to take its sign away."""
     if isinstance(value, list):
         text = f"[{', '.join(map(_quoted, value))}]"
     else:
         text = _quoted(value) if isinstance(value, str) else str(value)
-    entry = f"{key} = {text}"
+    entry = f"{'# ' if off else ''}{key} = {text}"
     return f"{entry:32} # {comment}" if comment else entry
 
 
@@ -147,11 +150,9 @@ def _file(path: Path, labels: str | None) -> _Found:
     own.check_known(path, known, "label")
     values = [str(v) for v in known]
     others = [name for name in columns if name != labels]
-    texts = [name for name in others if not _is_array(columns[name])]
-    texts = [name for name in texts if fields.are_texts(columns[name])]
-    numbers = [name for name in others if _is_array(columns[name])]
+    texts = [n for n in others if not _is_array(columns[n]) and fields.are_texts(columns[n])]
+    numbers = [n for n in others if _is_array(columns[n]) and not _gap(columns[n])]
     numbers = [name for name in numbers if columns[name].shape[:1] == (len(values),)]
-    numbers = [name for name in numbers if not _gap(columns[name])]
     numbers = [name for name in numbers if not _counts_rows(columns[name])] or numbers
     if path.suffix.lower() == ".npz" and numbers:
         numbers = [max(numbers, key=lambda name: np.asarray(columns[name]).ndim)]
@@ -248,25 +249,12 @@ def _settings(images: bool, first: str) -> list[str]:
         domain = ("folder", 'for the setting "shift": images lie as domain/class/image')
     else:
         domain = ("column", 'for the setting "shift": a column that tells domains apart,')
-    lines = (
-        _line("domain", *domain),
-        _line("source", ["one domain"], "and those that the seed set comes from"),
-        _line(
-            "target_classes", [first], 'for "narrow": the classes of the validation and test sets'
-        ),
-    )
-    return [f"# {_line_moved(line)}" for line in lines]
-
-
-def _noise(images: bool) -> list[str]:
-    line = _line("pool_noise", 0.2, "that share of the pool is scrambled, as if it were useless")
-    return [f"# {_line_moved(line)}"] if images else []
-
-
-def _line_moved(line: str) -> str:
-    """Two characters to the left, for the sign of a comment before it."""
-    entry, _, comment = line.partition(" # ")
-    return f"{entry.rstrip():30} # {comment}"
+    target = 'for "narrow": the classes of the validation and test sets'
+    return [
+        _line("domain", *domain, off=True),
+        _line("source", ["one domain"], "and those that the seed set comes from", off=True),
+        _line("target_classes", [first], target, off=True),
+    ]
 
 
 def _sizes(n: int, classes: int) -> list[str]:

@@ -11,17 +11,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from foresee import arrays, checks, networks, seeding
+from foresee import checks, networks, seeding
 from foresee.errors import InputError
-from foresee.lab.data.splits import Split, draw_narrow, in_target
-from foresee.lab.experiment import Experiment, Own
+from foresee.lab import methods
+from foresee.lab.data.splits import PARTS, Split, draw_narrow, in_target
+from foresee.lab.experiment import Experiment, Network, Own
 from foresee.lab.samplers import DropoutNetwork
 from foresee.reading import sources
 from foresee.seeding import generator
@@ -191,9 +192,8 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
     >>> rows.labels[split(rows, toy, seed=0).test]
     array([1])
     """
-    own, rng, name = experiment.own, generator(seed, "split"), data.name
-    assert own is not None
-    n = {part: getattr(experiment, f"n_{part}") for part in ("seed", "val", "pool", "test")}
+    rng, name = generator(seed, "split"), data.name
+    n = {part: getattr(experiment, f"n_{part}") for part in PARTS}
     if experiment.setting == "narrow":
         inside = in_target(experiment.target, data)
         _check(name, "of the target classes", int(inside.sum()), n, "val", "test")
@@ -205,11 +205,10 @@ def split(data: Data, experiment: Experiment, seed: int) -> Split:
         first, rest = everything[inside], everything[~inside]
         _check(name, "in the source domains", len(first), n, "seed")
         _check(name, "in the other domains", len(rest), n, "val", "pool", "test")
-        val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
     else:
-        _check(name, "in all", len(data), n, "seed", "val", "pool", "test")
-        sizes = [n["seed"], n["val"], n["pool"], n["test"]]
-        first, val, pool, test, _ = np.split(everything, np.cumsum(sizes))
+        _check(name, "in all", len(data), n, *n)
+        first, rest = np.split(everything, [n["seed"]])
+    val, pool, test, _ = np.split(rest, np.cumsum([n["val"], n["pool"], n["test"]]))
     return Split(name, len(data), first[: n["seed"]], val, pool, test)
 
 
@@ -223,12 +222,11 @@ def in_source(data: Data, experiment: Experiment) -> NDArray[np.bool_]:
 def _check(name: str, where: str, there: int, n: dict[str, int], *parts: str) -> None:
     needed = sum(n[part] for part in parts)
     if needed > there:
-        sizes = [f"n_{part}" for part in parts]
-        told = " + ".join(f"{size} {n[part]}" for size, part in zip(sizes, parts, strict=True))
+        told = " + ".join(f"n_{part} {n[part]}" for part in parts)
         raise TooFewError(
             f"{name} has {there} rows {where}, and {needed} are needed ({told}): ask for "
             f"{needed - there} fewer",
-            *sizes,
+            *(f"n_{part}" for part in parts),
         )
 
 
@@ -238,21 +236,14 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
     Networks read tensors on their device: bytes of images, or numbers of mean 0 and sd 1 over all
     rows. All other models read arrays.
     """
-    answers = data.labels[split.pool]
-    rows: Callable[[NDArray[np.int64]], Any] = data.inputs.__getitem__
-    if _is_network(experiment):
-        if data.kind == "texts":
-            raise InputError('a network reads no texts: choose posterior = "tfidf" or your own')
-        mean, std = _moments(data)
+    network = experiment.own is not None and experiment.own.posterior == "dropout"
+    moments = _moments(data.inputs) if network and data.kind == "numbers" else None
 
-        def rows(which: NDArray[np.int64]) -> Any:
-            some = data.inputs[which]
-            return torch.from_numpy((some - mean) / std if data.kind == "numbers" else some).to(
-                device
-            )
-
-    def oracle(picks: NDArray[np.int64]) -> NDArray[np.int64]:
-        return answers[picks]
+    def rows(which: NDArray[np.int64]) -> Any:
+        held = data.inputs[which]
+        if moments:
+            held = (held - moments[0]) / moments[1]
+        return torch.from_numpy(held).to(device) if network else held
 
     return Task(
         n_classes=len(data.classes),
@@ -262,23 +253,17 @@ def task(data: Data, split: Split, experiment: Experiment, device: str = "cpu") 
         val=rows(split.val),
         test=rows(split.test),
         test_labels=data.labels[split.test],
-        oracle=oracle,
+        oracle=data.labels[split.pool].__getitem__,
     )
 
 
-def _is_network(experiment: Experiment) -> bool:
-    return experiment.own is not None and experiment.own.posterior == "dropout"
-
-
-def _moments(data: Data) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    if data.kind == "images":
-        return np.zeros(1, np.float32), np.ones(1, np.float32)
-    mean, std = data.inputs.mean(0), data.inputs.std(0)
-    exact = data.inputs.mean(0, dtype=np.float64)
+def _moments(inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    mean, std = inputs.mean(0), inputs.std(0)
+    exact = inputs.mean(0, dtype=np.float64)
     drifted = np.abs(mean - exact) > _DRIFT * std  # as sums of many or large float32 do
     if drifted.any():
         mean[drifted] = exact[drifted]
-        std[drifted] = data.inputs[:, drifted].std(0, dtype=np.float64)
+        std[drifted] = inputs[:, drifted].std(0, dtype=np.float64)
     return mean, np.where(std > 0, std, np.float32(1))
 
 
@@ -302,6 +287,11 @@ def shape(data: Data) -> Shape:
     """
     pixels = networks.statistics(data.inputs) if data.kind == "images" else ((), ())
     return Shape(data.inputs.shape[1:], *pixels)
+
+
+def load(home: Path, name: str) -> Any:
+    """Load a model's ``file.py:function`` from a folder."""
+    return methods.load(str(home / name), "model", (*get_args(Network), *BUILT_IN))
 
 
 def sampler(
@@ -457,10 +447,6 @@ class SklearnModel:
         from foresee.learner.cold import WORD
         from foresee.posteriors.sklearn import Forest, bootstrap
 
-        if (self.kind == "tfidf") is not (arrays.numpy(inputs).dtype == object):
-            held = "numbers" if self.kind == "tfidf" else "texts"
-            fitting = "forest or logistic" if self.kind == "tfidf" else "tfidf"
-            raise InputError(f"posterior {self.kind} cannot read {held}: choose {fitting}")
         if self.kind != "tfidf":
             inputs = inputs.reshape(len(inputs), -1)
         if self.kind == "forest":

@@ -295,10 +295,11 @@ def _trial(job: Job, place: Place) -> _Trial:
             mean, std = pixels
             method = methods.method(job.method, job.experiment, mean, std, device.type)
         else:
-            load = functools.partial(_loaded, place.home)
+            load = functools.partial(own.load, place.home or Path())
             sampler = own.sampler(job.experiment, pixels, load, device.type)
             method = methods.drawn_by(job.method, job.experiment, sampler)
-        machine: dict[str, Any] = {"device": _device_name(place.device), "threads": place.threads}
+        chip = torch.cuda.get_device_name(place.device) if device.type == "cuda" else place.device
+        machine: dict[str, Any] = {"device": chip, "threads": place.threads}
         marks = {"in_target": task.in_target, "scrambled": task.scrambled}
         if pool := {name: int(rows.sum()) for name, rows in marks.items() if rows is not None}:
             machine["pool"] = pool
@@ -378,10 +379,6 @@ def read_own(experiment: Experiment, path: Path, cache: Path | None) -> own.Data
     return own.read(experiment.dataset, experiment.own, experiment.image_size, path, cache)
 
 
-def _loaded(home: Path | None, name: str) -> Any:
-    return methods.load(str((home or Path()) / name), "model")
-
-
 @functools.lru_cache(maxsize=1)
 def _prepared(experiment: Experiment, seed: int, place: Place) -> tuple[Task, str, Any]:
     """The task on its device, a digest of its split, and what a sampler must know of the data."""
@@ -403,14 +400,8 @@ def _prepared(experiment: Experiment, seed: int, place: Place) -> tuple[Task, st
         task = own.task(images, split, experiment, place.device)
         return data.mark(task, images, split, experiment, seed), _digest(split), pixels
     task = data.mark(data.task(images, split), images, split, experiment, seed)
-    task = replace(
-        task,
-        seed=task.seed.to(place.device),
-        pool=task.pool.to(place.device),
-        val=task.val.to(place.device),
-        test=task.test.to(place.device),
-    )
-    return task, _digest(split), pixels
+    moved = {part: getattr(task, part).to(place.device) for part in PARTS}
+    return replace(task, **moved), _digest(split), pixels
 
 
 def _read_split(path: Path, images: Images | own.Data, experiment: Experiment) -> Split:
@@ -460,10 +451,6 @@ def _keep_split(path: Path, split: Split) -> None:
 def _digest(split: Split) -> str:
     rows = b"".join(getattr(split, part).tobytes() for part in PARTS)
     return hashlib.sha256(rows).hexdigest()
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def _keep_pictures(path: Path, pool: Any, picks: Sequence[int]) -> None:

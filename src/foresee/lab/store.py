@@ -87,11 +87,10 @@ def trials(folder: Path, skip: Skip = refuse, only: str = "*") -> list[Trial]:
     found: dict[Path, list[Trial]] = defaultdict(list)
     for path in sorted(folder.glob(f"{only}/*.jsonl")):
         try:
-            trial = read(path, skip)
+            if trial := read(path, skip):
+                found[path.parent].append(trial)
         except InputError as problem:
             skip(problem)
-        else:
-            found[path.parent] += [trial] if trial else []
     for path in sorted(folder.glob(f"{only}/{PLAN}")):
         try:
             found[path.parent] += _not_begun(path, found[path.parent])
@@ -146,13 +145,13 @@ def keep_plan(
             files.write(path, line)
 
 
+@dataclass
 class Recorder:
     """The open file of one trial, and what was ``done`` of it before; `recording` makes it."""
 
-    def __init__(self, path: Path, done: tuple[Round, ...], above: int | None) -> None:
-        self.path = path
-        self.done = done
-        self._above = above
+    path: Path
+    done: tuple[Round, ...]
+    _above: int | None
 
     def append(self, done: Round) -> None:
         """Write one round; when this returns it is on the disk."""

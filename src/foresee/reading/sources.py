@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -125,7 +126,7 @@ def _table(
             )
     answer, name = (None if key is None else tables.plain(found[key]) for key in (labels, ids))
     if answer is not None:
-        answer = [None if isinstance(label, str) and not label else label for label in answer]
+        answer = [None if label == "" else label for label in answer]
     names: Sequence[Hashable] = range(n) if name is None else name
     for what, values in (("ids", names), ("labels", answer)):
         if values is not None and len(values) != n:
@@ -134,8 +135,7 @@ def _table(
                 "needed"
             )
     if name is not None and len(set(names)) < n:
-        seen = set[Hashable]()
-        twice = next(each for each in names if each in seen or seen.add(each))  # type: ignore[func-returns-value]
+        twice = next(each for each, times in Counter(names).items() if times > 1)
         raise InputError(f"{path}: the id {twice!r} is there twice: give each row its own")
     return Source(rows, names, answer)
 
@@ -152,8 +152,8 @@ def folder(
 
     Files count as images by their names (``SUFFIXES``) and are read by `images.read`; those of a
     camera that it cannot read, as .heic, count as broken. Others, and what is hidden, are passed
-    over. Images are squeezed to the size. The decoded ones are used
-    again while names, sizes and times of all files are the same.
+    over. Images are squeezed to the size. The decoded ones are used again while names, sizes and
+    times of all files are the same.
 
     Args:
         path: a folder, with images in it, or a sub-folder for each class, as deep as you like.
@@ -219,7 +219,7 @@ def image_names(path: Path, lazy: bool = False) -> list[str]:
     return sorted(name for name, *_ in _image_files(path, lazy))
 
 
-def _image_files(root: Path, lazy: bool = False) -> Iterator[tuple[str, int, int]]:
+def _image_files(root: Path, lazy: bool) -> Iterator[tuple[str, int, int]]:
     """Names, sizes and times of the images in a folder.
 
     Links out of it and links to folders, which are never followed, are refused; or if ``lazy`` each

@@ -169,11 +169,11 @@ class _Csv:
             yield {n: np.array(v, np.float64) if n in numeric else v for n, v in block.items()}
 
     def _texts(self) -> Iterator[dict[str, list[str]]]:
-        places, rows = [self._header.index(name) for name in self.used], fields.rows(self.path)
+        rows = fields.rows(self.path)
         next(rows)
-        for some in fields.blocks(rows):
-            columns = list(zip(*some, strict=True))
-            yield {self._header[place]: list(columns[place]) for place in places}
+        for block in fields.blocks(rows):
+            columns = dict(zip(self._header, zip(*block, strict=True), strict=True))
+            yield {name: list(columns[name]) for name in self.used}
 
 
 class _Parquet:

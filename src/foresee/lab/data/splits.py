@@ -249,11 +249,6 @@ def task(images: Images, split: Split) -> Task:
             f"split is of {split.dataset} with {split.size} images, images are {images.name} with "
             f"{len(images)}: load the data set it was drawn from, or draw it again"
         )
-    answers = images.labels[split.pool]
-
-    def oracle(picks: NDArray[np.int64]) -> NDArray[np.int64]:
-        return answers[picks]
-
     return Task(
         n_classes=len(images.classes),
         seed=_copy(images.pixels, split.seed),
@@ -262,7 +257,7 @@ def task(images: Images, split: Split) -> Task:
         val=_copy(images.pixels, split.val),
         test=_copy(images.pixels, split.test),
         test_labels=images.labels[split.test],
-        oracle=oracle,
+        oracle=images.labels[split.pool].__getitem__,
     )
 
 

@@ -56,9 +56,7 @@ def cautions(studies: Sequence[Study], methods: Sequence[str], left_out: int = 0
     gone = f"{words.some(left_out, 'file was', 'files were')} left out, whole or in part."
     return [
         *([Caution(gone, see="left-out")] if left_out else []),
-        *_about_training(studies),
-        *_about_sizes(studies),
-        *_about_noise(studies),
+        *_about_setups(studies),
         *_about_draws(studies),
         *_about_seeds(studies),
         *_about_gaps(studies, methods),
@@ -77,24 +75,14 @@ def shortened(study: Study) -> str:
     return f"{words.part(part)} of {whose} iterations"
 
 
-def _about_training(studies: Sequence[Study]) -> Iterator[Caution]:
+def _about_setups(studies: Sequence[Study]) -> Iterator[Caution]:
     for part, where in _places(studies, shortened):
         yield Caution(f"Networks were trained for {part}{where}.")
     for network, where in _places(studies, _other_network):
         yield Caution(f"The network is {network}{where}: levels differ.")
-
-
-def _about_sizes(studies: Sequence[Study]) -> Iterator[Caution]:
     for sizes, where in _places(studies, _other_sizes):
         yield Caution(f"Sizes{where} are {sizes} in the paper: levels differ.")
-
-
-def _about_noise(studies: Sequence[Study]) -> Iterator[Caution]:
-    def said(study: Study) -> str:
-        noise = study.experiment.pool_noise
-        return words.part(noise) if noise else ""
-
-    for part, where in _places(studies, said):
+    for part, where in _places(studies, _noise):
         yield Caution(f"Scrambled images are {part} of the pool{where}; they teach nothing.")
 
 
@@ -139,6 +127,11 @@ def _other_sizes(study: Study) -> str:
 def _sizes(setup: Experiment) -> str:
     bought = f"{words.count(setup.n_seed)} + {setup.rounds} × {words.count(setup.n_query)} labels"
     return f"{bought} of {words.count(setup.n_seed + setup.n_pool)} images"
+
+
+def _noise(study: Study) -> str:
+    noise = study.experiment.pool_noise
+    return words.part(noise) if noise else ""
 
 
 def _of_paper(ours: Experiment) -> Experiment | None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foresee.errors import InputError
@@ -32,9 +32,8 @@ def light(trial: Trial) -> Light:
     for round_ in trial.rounds:
         bought.update(round_.labels)
     rounds = tuple(replace(r, picks=r.picks[:1], labels=()) for r in trial.rounds)
-    kept = {part.name: getattr(trial, part.name) for part in fields(Trial)}
     shares = {key: share for key in NOTED if (share := _share(trial, key)) is not None}
-    return Light(**{**kept, "rounds": rounds, "bought": bought, "shares": shares})
+    return Light(**{**vars(trial), "rounds": rounds, "bought": bought, "shares": shares})
 
 
 def _share(trial: Trial, key: str) -> float | None:

@@ -12,6 +12,7 @@ from foresee.lab.report import (
     health,
     measures,
     palette,
+    published,
     statistics,
     tables,
     views,
@@ -22,7 +23,7 @@ from foresee.lab.report.palette import Pen
 from foresee.lab.report.rivals import Tallies
 from foresee.lab.report.study import Study
 
-_ASKED = (caveats, health, measures, palette, statistics, tables, views, words)
+_ASKED = (caveats, health, measures, palette, published, statistics, tables, views, words)
 
 
 def html(

@@ -273,31 +273,27 @@ def _study(name: str, group: list[Light], skip: Skip) -> Study:
                 usual[what][value] += 1
     for trial in group:
         if trial.experiment != experiment:
-            skip(
-                InputError(
-                    f"{trial.path} has another configuration than most trials of "
-                    f"{experiment.name}, and their numbers must not mix: report on it from a "
-                    "folder of its own"
-                )
+            problem = (
+                f"has another configuration than most trials of {experiment.name}, and their "
+                "numbers must not mix: report on it from a folder of its own"
             )
         elif odd := [
             f"{what} than most trials of {experiment.name}{whose}"
             for (what, whose), value in _shared(trial).items()
             if trial.rounds and value != usual[what, whose].most_common(1)[0][0]
         ]:
-            skip(
-                InputError(
-                    f"{trial.path} has {odd[0]}, and must not be paired with them: "
-                    "report on it from a folder of its own"
-                )
+            problem = (
+                f"has {odd[0]}, and must not be paired with them: report on it from a folder of "
+                "its own"
             )
         elif (twin := by_method[trial.method].setdefault(trial.seed, trial)) is not trial:
-            skip(
-                InputError(
-                    f"{trial.path} and {twin.path} are the same trial ({experiment.name}, "
-                    f"{trial.method}, seed {trial.seed}): pass each once"
-                )
+            problem = (
+                f"and {twin.path} are the same trial ({experiment.name}, {trial.method}, seed "
+                f"{trial.seed}): pass each once"
             )
+        else:
+            continue
+        skip(InputError(f"{trial.path} {problem}"))
     trials = {m: tuple(s for _, s in sorted(seeds.items())) for m, seeds in by_method.items()}
     trials = {method: some for method, some in trials.items() if some}
     pictures = {m: shown for m, some in trials.items() if (shown := _first_picture(some, skip))}

@@ -61,7 +61,11 @@ def tex_files(found: Sequence[Study], names: Sequence[str], tallies: Tallies) ->
         "balance.tex": [_balance(found)],
         "health.tex": [_health(found)],
     }
-    return {name: _tex(some) for name, some in tables.items() if any(table.rows for table in some)}
+    return {
+        name: "\n".join(map(_tabular, some))
+        for name, some in tables.items()
+        if any(table.rows for table in some)
+    }
 
 
 def by_setting(found: Sequence[Study]) -> dict[str, list[Study]]:
@@ -188,10 +192,6 @@ def _health(found: Sequence[Study]) -> Table:
     columns = ("Experiment", "Method", "Problem", "Seed", "Round", "Labels")
     measures = ("Train accuracy", "Train loss", "Test accuracy")
     return Table("badly trained rounds", (*columns, *measures), rows, names=3)
-
-
-def _tex(tables: Iterable[Table]) -> str:
-    return "\n".join(map(_tabular, tables))
 
 
 def _tabular(table: Table) -> str:

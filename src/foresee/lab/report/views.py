@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from foresee.lab.report import caveats, published, words
+from foresee.lab.report import caveats, words
 from foresee.lab.report.measures import ACCURACY, IN_TARGET, STAGES, Metric
 from foresee.lab.report.statistics import Auc, Tally, verdict
 from foresee.lab.report.study import Picture, Study
@@ -17,11 +17,6 @@ FEW_CLASSES = 20  # as many bars as can be told apart
 def devices(study: Study) -> str:
     """Where its trials ran."""
     return ", ".join(sorted({str(t.header["device"]) for t in study.all if t.header.get("device")}))
-
-
-def paper_auc(study: Study, method: str) -> Auc | None:
-    """The paper's own figure, in per cent."""
-    return published.auc(study.experiment, method)
 
 
 def leaders(row: Mapping[str, Auc]) -> set[str]:
@@ -107,9 +102,8 @@ def goals(study: Study) -> list[tuple[str, str]]:
 
 
 class Times(NamedTuple):
-    """The seconds of every method that recorded some, their stages, and how they are written."""
+    """The stages of the seconds that methods recorded, and how they are written."""
 
-    rows: dict[str, dict[str, float]]
     stages: list[str]
     longest: float
     places: int
@@ -117,12 +111,12 @@ class Times(NamedTuple):
 
 def times(study: Study) -> Times | None:
     """Seconds per round; None where nothing took any time."""
-    rows = {method: seconds for method, seconds in study.seconds.items() if seconds}
-    longest = max((sum(seconds.values()) for seconds in rows.values()), default=0.0)
+    rows = study.seconds.values()
+    longest = max((sum(seconds.values()) for seconds in rows), default=0.0)
     if not longest:
         return None
-    stages = [stage for stage in STAGES if any(stage in seconds for seconds in rows.values())]
-    return Times(rows, stages, longest, places=2 if longest > 1 else 4)
+    stages = [stage for stage in STAGES if any(stage in seconds for seconds in rows)]
+    return Times(stages, longest, places=2 if longest > 1 else 4)
 
 
 def kept(study: Study) -> tuple[float, float] | None:
